@@ -1,0 +1,27 @@
+// Element types of tensors on disk and in memory, and the sizes of their blocks.
+//
+// Quantised types store rows in blocks of block_elements values that share scales; the byte format
+// of each is that of the GGUF specification (ggml-quants). All little-endian.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cairn {
+
+enum class DType : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ6_K };
+inline constexpr int kNumDTypes = 7;
+
+struct DTypeInfo {
+  std::string_view name;  // "F32", "Q4_1", ...
+  int block_elements;     // values per block; 1 for plain types
+  int block_bytes;        // bytes per block
+  bool quantised;
+};
+
+const DTypeInfo& Info(DType dtype);
+
+// Bytes of a row of `elements` values, which must be a multiple of block_elements.
+int64_t RowBytes(DType dtype, int64_t elements);
+
+}  // namespace cairn
