@@ -31,11 +31,11 @@ bool Enabled(LogSeverity severity) {
 
 Line::~Line() {
   const char* slash = std::strrchr(file_, '/');
-  const std::string line = absl::StrFormat(
-      "%c %s %s%s%d %s:%d] %s\n", "IWEF"[static_cast<int>(severity_)],
-      absl::FormatTime("%H:%M:%E6S", absl::Now(), absl::UTCTimeZone()), *tag,
-      tag->empty() ? "" : " ", static_cast<int>(syscall(SYS_gettid)),
-      slash != nullptr ? slash + 1 : file_, line_, stream_.str());
+  const std::string line =
+      absl::StrFormat("%c %s %s%s%d %s:%d] %s\n", "IWEF"[static_cast<int>(severity_)],
+                      absl::FormatTime("%H:%M:%E6S", absl::Now(), absl::UTCTimeZone()), *tag,
+                      tag -> empty() ? "" : " ", static_cast<int>(syscall(SYS_gettid)),
+                      slash != nullptr ? slash + 1 : file_, line_, stream_.str());
   // One write, so that lines of several processes do not mix. Nothing can be done if it fails.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   if (severity_ == LogSeverity::kFatal) std::abort();

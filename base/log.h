@@ -52,20 +52,18 @@ bool Enabled(LogSeverity severity);
 #define CAIRN_SEVERITY_ERROR ::cairn::LogSeverity::kError
 #define CAIRN_SEVERITY_FATAL ::cairn::LogSeverity::kFatal
 
-#define LOG(severity)                                                        \
-  !::cairn::internal_log::Enabled(CAIRN_SEVERITY_##severity)                 \
-      ? (void)0                                                              \
-      : ::cairn::internal_log::Voidify() &                                   \
-            ::cairn::internal_log::Line(CAIRN_SEVERITY_##severity, __FILE__, \
-                                        __LINE__).stream()
+#define LOG(severity)                                        \
+  !::cairn::internal_log::Enabled(CAIRN_SEVERITY_##severity) \
+      ? (void)0                                              \
+      : ::cairn::internal_log::Voidify() &                   \
+            ::cairn::internal_log::Line(CAIRN_SEVERITY_##severity, __FILE__, __LINE__).stream()
 
-#define CHECK(condition)                                                                   \
-  __builtin_expect(static_cast<bool>(condition), 1)                                        \
-      ? (void)0                                                                            \
-      : ::cairn::internal_log::Voidify() &                                                 \
-            ::cairn::internal_log::Line(::cairn::LogSeverity::kFatal, __FILE__, __LINE__) \
-                .stream()                                                                  \
-            << "CHECK failed: " #condition " "
+#define CHECK(condition)                                                                           \
+  __builtin_expect(static_cast<bool>(condition), 1)                                                \
+      ? (void)0                                                                                    \
+      : ::cairn::internal_log::Voidify() &                                                         \
+            ::cairn::internal_log::Line(::cairn::LogSeverity::kFatal, __FILE__, __LINE__).stream() \
+                << "CHECK failed: " #condition " "
 
 #define CAIRN_CHECK_OP_(a, op, b) CHECK((a)op(b)) << "(" << (a) << " vs " << (b) << ") "
 #define CHECK_EQ(a, b) CAIRN_CHECK_OP_(a, ==, b)
@@ -74,6 +72,6 @@ bool Enabled(LogSeverity severity);
 #define CHECK_LE(a, b) CAIRN_CHECK_OP_(a, <=, b)
 #define CHECK_GT(a, b) CAIRN_CHECK_OP_(a, >, b)
 #define CHECK_GE(a, b) CAIRN_CHECK_OP_(a, >=, b)
-#define CHECK_OK(expr)                                                     \
-  if (const auto cairn_check_ok = (expr); !cairn_check_ok.ok())            \
+#define CHECK_OK(expr)                                          \
+  if (const auto cairn_check_ok = (expr); !cairn_check_ok.ok()) \
   LOG(FATAL) << "CHECK_OK failed: " #expr ": " << cairn_check_ok.ToString()

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function if `expr`, an absl::Status, is not OK.
-#define RETURN_IF_ERROR(expr)                                 \
-  do {                                                        \
+#define RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                               \
     if (absl::Status cairn_status = (expr); !cairn_status.ok()) return cairn_status; \
   } while (false)
 
@@ -21,8 +21,8 @@
 #define ASSIGN_OR_RETURN(lhs, expr) \
   CAIRN_ASSIGN_OR_RETURN_(CAIRN_CONCAT_(cairn_status_or_, __LINE__), lhs, expr)
 
-#define CAIRN_ASSIGN_OR_RETURN_(var, lhs, expr) \
-  auto var = (expr);                            \
+#define CAIRN_ASSIGN_OR_RETURN_(var, lhs, expr)  \
+  auto var = (expr);                             \
   if (!var.ok()) return std::move(var).status(); \
   lhs = std::move(var).value()
 #define CAIRN_CONCAT_(a, b) CAIRN_CONCAT_INNER_(a, b)
