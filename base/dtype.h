@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace cairn {
@@ -20,6 +21,8 @@ struct DTypeInfo {
 };
 
 const DTypeInfo& Info(DType dtype);
+// The type of that name, if there is one here.
+std::optional<DType> FindDType(std::string_view name);
 
 // Bytes of a row of `elements` values, which must be a multiple of block_elements.
 int64_t RowBytes(DType dtype, int64_t elements);
