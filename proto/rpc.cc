@@ -1,0 +1,22 @@
+#include "proto/rpc.h"
+
+#include <string>
+
+namespace cairn {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(status.message().data(), status.message().size());
+  if (message.size() > kMaxStatusMessageBytes) {
+    message.resize(kMaxStatusMessageBytes);
+    message += " ...";
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace cairn
