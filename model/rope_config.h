@@ -1,0 +1,32 @@
+// The rules that turn a checkpoint's rope parameters into one list of inverse frequencies.
+//
+// All in double: the rounding to float happens once, where angles become sines and cosines.
+// Thread: any. Errors: none; arguments were checked by the caller.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace cairn {
+
+// base^(-2i / rotary_dim) for i in [0, rotary_dim / 2).
+std::vector<double> InverseFrequencies(double base, int rotary_dim);
+
+// Positions are squeezed by `factor`.
+void ScaleLinear(double factor, std::vector<double>& inverse_frequency);
+
+struct WavelengthScaling {
+  double factor = 1;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;  // not the low one
+  double original_context_length = 8192;
+};
+
+// Waves longer than original/low are squeezed by `factor`, those shorter than original/high stay,
+// those between are blended linearly in original/wavelength.
+void ScaleByWavelength(const WavelengthScaling& scaling, std::vector<double>& inverse_frequency);
+
+// Divides each frequency by its own factor; the sizes are equal and the factors positive.
+void DivideByFactors(std::span<const float> factors, std::vector<double>& inverse_frequency);
+
+}  // namespace cairn

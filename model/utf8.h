@@ -1,0 +1,18 @@
+// UTF-8 checks for names that come from files.
+// Thread: any. Errors: none.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+// Whether all of `text` is well-formed UTF-8: no overlong form, no surrogate, nothing past
+// U+10FFFF.
+bool IsValidUtf8(std::string_view text);
+
+// `text` on one line for an error message or a listing: control characters and broken UTF-8 are
+// escaped, and a long text is cut with "...".
+std::string Printable(std::string_view text);
+
+}  // namespace cairn
