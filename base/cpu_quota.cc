@@ -100,7 +100,8 @@ bool HasParentStep(const std::string& path) { return path.find("/..") != std::st
 
 // "max 100000" or "150000 100000" → CPUs; 0 is no quota.
 double ParseCpuMax(const std::string& text) {
-  const std::vector<std::string> words = absl::StrSplit(text, absl::ByAnyChar(" \n"));
+  const std::vector<std::string> words =
+      absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   double quota = 0, period = 0;
   if (words.size() < 2 || !absl::SimpleAtod(words[0], &quota) ||
       !absl::SimpleAtod(words[1], &period)) {
