@@ -1,0 +1,56 @@
+// Rows of activations as matmul reads them: blocks of 32 along K, float32 or 8 bits with a scale.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kernels/context.h"
+
+namespace cairn {
+
+inline constexpr int kQuantBlock = 32;  // values that share a scale, along K
+
+enum class ActivationFormat : uint8_t { kF32, kInt8 };
+
+// 32 activations quantised to 8 bits: value = scale * q, |q| <= 127, scale = max|value| / 127,
+// rounded to nearest, ties to even. A NaN or an infinity among them makes the scale one.
+struct ActivationBlock {
+  int8_t values[kQuantBlock];
+  float scale;
+  float scaled_sum;  // scale * sum(values): the factor of the weights' minimum
+  int32_t sum;       // sum(values): corrects dot products of shifted weights
+  int32_t low_sum;   // sum(values[0, 16)): the same where 16 weights share a scale
+};
+static_assert(sizeof(ActivationBlock) == 48);
+
+// Rows of num_blocks blocks each. kF32: 32 floats a block; kInt8: an ActivationBlock. Values past
+// the end of a logical shard (a head, an FFN slice) inside its last block are zero: quantisation
+// groups never cross a logical shard.
+struct Activations {
+  ActivationFormat format = ActivationFormat::kF32;
+  std::byte* data = nullptr;  // 64-byte aligned
+  int64_t num_blocks = 0;     // per row
+
+  static constexpr int64_t BlockBytes(ActivationFormat format) {
+    return format == ActivationFormat::kInt8 ? sizeof(ActivationBlock)
+                                             : kQuantBlock * sizeof(float);
+  }
+  int64_t row_bytes() const { return num_blocks * BlockBytes(format); }
+  std::byte* row(int64_t index) const { return data + index * row_bytes(); }
+};
+
+// What the activations of a product with weights of `weights` are when the user asked for `wanted`:
+// int8 only ever meets quantised weights.
+inline ActivationFormat ActivationFormatFor(DType weights, ActivationFormat wanted) {
+  return Info(weights).quantised ? wanted : ActivationFormat::kF32;
+}
+
+// Blocks that n values of one logical shard take.
+constexpr int64_t BlocksFor(int64_t n) { return (n + kQuantBlock - 1) / kQuantBlock; }
+
+// Writes n values of one logical shard at `out` as BlocksFor(n) blocks. Thread: any.
+void StoreActivations(const CpuKernels& cpu, ActivationFormat format, const float* values,
+                      int64_t n, std::byte* out);
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+#include "kernels/gated_activation.h"
+
+#include "base/log.h"
+#include "kernels/cpu_kernels.h"
+
+namespace cairn {
+
+void GatedActivation(const Context& context, const GatedActivationArgs& args) {
+  CHECK(args.n > 0 && args.n <= kQuantBlock) << args.n;
+  CHECK(args.out_block >= 0 && args.out_block < args.out.num_blocks) << args.out_block;
+  const int64_t block_offset = args.out_block * Activations::BlockBytes(args.out.format);
+  for (int64_t row = 0; row < args.num_rows; ++row) {
+    context.cpu().gate({.kind = args.gate_kind,
+                        .gate = args.gate + row * args.stride,
+                        .up = args.up + row * args.stride,
+                        .n = args.n,
+                        .format = args.out.format,
+                        .out = args.out.row(row) + block_offset});
+  }
+}
+
+void AddRows(const Context& context, const float* a, const float* b, int64_t n, float* out) {
+  CHECK_GE(n, 0);
+  // Whole cache lines, so that no two threads write to one.
+  constexpr int64_t kUnit = 16;
+  const Range units = context.Share((n + kUnit - 1) / kUnit);
+  const int64_t begin = units.begin * kUnit;
+  const int64_t end = units.end * kUnit < n ? units.end * kUnit : n;
+  if (begin < end) context.cpu().add(a + begin, b + begin, end - begin, out + begin);
+}
+
+}  // namespace cairn

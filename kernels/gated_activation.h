@@ -1,0 +1,28 @@
+// The gate of a feed-forward layer: silu(gate) * up or gelu_tanh(gate) * up.
+#pragma once
+
+#include "kernels/activations.h"
+#include "kernels/context.h"
+
+namespace cairn {
+
+enum class Gate : uint8_t { kSilu, kGeluTanh };
+
+// One block of up to 32 columns: writes block `out_block` of row r from gate[0..n) and up[0..n);
+// n < 32 (the end of a logical shard) pads with zeros.
+struct GatedActivationArgs {
+  Gate gate_kind = Gate::kSilu;
+  const float* gate = nullptr;  // row r at gate + r * stride
+  const float* up = nullptr;
+  int64_t stride = 0;
+  int64_t num_rows = 0;
+  int n = kQuantBlock;
+  Activations out;
+  int64_t out_block = 0;
+};
+void GatedActivation(const Context& context, const GatedActivationArgs& args);
+
+// x += y for n floats; sums of row-cut products. out may alias either.
+void AddRows(const Context& context, const float* a, const float* b, int64_t n, float* out);
+
+}  // namespace cairn

@@ -1,0 +1,52 @@
+#include "kernels/matmul.h"
+
+#include "base/log.h"
+#include "kernels/cpu_kernels.h"
+#include "kernels/packed_block.h"
+
+namespace cairn {
+
+void Matmul(const Context& context, const MatmulArgs& args) {
+  const PackedMatrix& weights = args.weights;
+  CHECK(args.x.format == ActivationFormatFor(weights.dtype, args.x.format))
+      << Info(weights.dtype).name << " weights with int8 activations";
+  if (args.num_rows == 0 || weights.num_tiles == 0) return;
+  CHECK_GE(args.first_block, 0);
+  CHECK(weights.num_blocks <= INT32_MAX) << weights.num_blocks;
+
+  const int32_t one_leaf[2] = {0, static_cast<int32_t>(weights.num_blocks)};
+  MatmulCall call = {
+      .dtype = weights.dtype,
+      .format = args.x.format,
+      .weights = weights.data,
+      .num_tiles = weights.num_tiles,
+      .tile_blocks = weights.num_blocks,
+      .x = args.x.data,
+      .x_blocks = args.x.num_blocks,
+      .first_block = args.first_block,
+      .num_rows = args.num_rows,
+      .out = args.out + weights.first_tile * kTileRows,
+      .out_stride = args.out_stride,
+      .accumulate = args.accumulate,
+      .leaf_begin = one_leaf,
+      .leaf_lo = 0,
+      .leaf_hi = 1,
+  };
+  if (!args.leaves.begin.empty()) {
+    const Leaves& leaves = args.leaves;
+    CHECK(0 <= leaves.lo && leaves.lo < leaves.hi &&
+          leaves.hi < static_cast<int>(leaves.begin.size()))
+        << leaves.lo << ".." << leaves.hi << " of " << leaves.begin.size();
+    call.leaf_begin = leaves.begin.data();
+    call.leaf_lo = leaves.lo;
+    call.leaf_hi = leaves.hi;
+  }
+  const int64_t end =
+      args.first_block + call.leaf_begin[call.leaf_hi] - call.leaf_begin[call.leaf_lo];
+  CHECK(end <= weights.num_blocks && end <= args.x.num_blocks)
+      << "blocks end at " << end << ": weights " << weights.num_blocks << ", activations "
+      << args.x.num_blocks;
+  context.cpu().matmul(call);
+}
+
+}  // namespace cairn

@@ -1,0 +1,76 @@
+// The matrix product of a step: out[t][n] = sum over k of weights[n][k] * activations[t][k].
+//
+// Weights stay in the type of their file, repacked once at load into lane order: a tile is 16
+// output rows, a block of it 32 k, so SIMD lanes are output rows and no sum crosses lanes.
+//
+// Order of additions, for each output element, whatever the number of rows, the thread, the strip
+// or the instruction set: blocks of a leaf in ascending k; leaves in the fixed tree of TreeMiddle.
+// Quantised weights with int8 activations: an exact integer dot product per 32-block, then
+// acc = fma(weight_scale * x_scale, dot, acc), then for types with a minimum
+// acc = fma(min, x_scaled_sum, acc). float32 activations: w = dequantised weight (one rounding as
+// in kernels/dequantise.h), acc = fma(w, x, acc), k ascending.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "kernels/activations.h"
+#include "kernels/context.h"
+
+namespace cairn {
+
+inline constexpr int kTileRows = 16;  // output rows of a weight tile: one per SIMD lane
+
+// Bytes of one tile of `num_blocks` 32-blocks in the packed form of `dtype`.
+int64_t PackedTileBytes(DType dtype, int64_t num_blocks);
+
+// Packs one tile. rows[i] points at the first block of output row i in file order, or is null for
+// a row of zeros (past the end of the matrix). Element ranges `segments` of each row are packed one
+// behind the other, each padded with zeros to a multiple of 32; a segment of a quantised row starts
+// at a multiple of 32 (the caller falls back to F32 otherwise).
+struct PackTileArgs {
+  DType dtype = DType::kF32;
+  const std::byte* rows[kTileRows] = {};
+  std::span<const Range> segments;
+  std::byte* out = nullptr;  // PackedTileBytes(dtype, sum of BlocksFor(segment)) bytes, 64-aligned
+};
+void PackTile(const PackTileArgs& args);
+
+// One thread's tiles of a packed matrix. Does not own its bytes.
+struct PackedMatrix {
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;  // [num_tiles][num_blocks] packed blocks
+  int64_t first_tile = 0;           // in the rank's matrix
+  int64_t num_tiles = 0;
+  int64_t num_blocks = 0;  // along K
+};
+
+// The part [lo, hi) of a sum's leaves; leaf i spans blocks [begin[i], begin[i + 1]) of K, counted
+// from the first leaf of the whole sum.
+struct Leaves {
+  std::span<const int32_t> begin;  // ascending, one more than there are leaves in the whole sum
+  int lo = 0, hi = 0;
+};
+
+// The fixed tree over leaves [lo, hi): the left part is [lo, middle). A cut of the leaves among any
+// number of ranks splits the tree into whole subtrees, which their owner adds up alone.
+constexpr int TreeMiddle(int lo, int hi) { return lo + (hi - lo + 1) / 2; }
+
+struct MatmulArgs {
+  PackedMatrix weights;
+  Activations x;           // [num_rows][x.num_blocks], format ActivationFormatFor(weights.dtype, ..)
+  int64_t first_block = 0; // of the packed tile and of x alike: where leaf `leaves.lo` starts
+  int64_t num_rows = 0;
+  float* out = nullptr;    // [num_rows][out_stride]; element (t, n) of the rank's matrix at t*out_stride+n
+  int64_t out_stride = 0;
+  bool accumulate = false; // out += instead of out =
+  Leaves leaves;           // begin empty: one leaf of all weights.num_blocks blocks
+};
+
+// Computes this thread's columns: [16 * first_tile, 16 * (first_tile + num_tiles)) of out. Writes
+// whole tiles, so out has room up to a multiple of 16 columns. Does not Sync.
+void Matmul(const Context& context, const MatmulArgs& args);
+
+}  // namespace cairn
