@@ -1,0 +1,65 @@
+// Cuts text into the pieces inside which byte pairs may merge, by the model's regular expressions.
+//
+// Thread: any; constant after Create. A Matcher is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+
+struct pcre2_real_code_8;
+struct pcre2_real_jit_stack_8;
+struct pcre2_real_match_context_8;
+struct pcre2_real_match_data_8;
+
+namespace cairn {
+
+class PreTokenizer {
+ public:
+  // Errors: InvalidArgument with the pattern if one is not a regular expression; Unimplemented if
+  // it has a class within a class or `&&`, which PCRE2 reads otherwise than the reference.
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> Create(
+      const std::vector<std::string>& patterns);
+  ~PreTokenizer();
+  PreTokenizer(const PreTokenizer&) = delete;
+  PreTokenizer& operator=(const PreTokenizer&) = delete;
+
+  // The memory that matching needs, made once for many calls of Split.
+  class Matcher {
+   public:
+    Matcher();
+    ~Matcher();
+    Matcher(const Matcher&) = delete;
+    Matcher& operator=(const Matcher&) = delete;
+
+   private:
+    friend class PreTokenizer;
+    pcre2_real_match_data_8* const match_;
+    pcre2_real_match_context_8* const context_;
+    pcre2_real_jit_stack_8* const jit_stack_;
+  };
+
+  // Calls `piece` for each piece of `text`, which must be UTF-8, in order; together they are
+  // `text`. Errors: ResourceExhausted if a pattern exceeds its limit of matching steps on this
+  // text.
+  absl::Status Split(std::string_view text, const Matcher& matcher,
+                     absl::FunctionRef<void(std::string_view)> piece) const;
+
+ private:
+  PreTokenizer() = default;
+  absl::Status SplitFrom(size_t stage, std::string_view text, const Matcher& matcher,
+                         absl::FunctionRef<void(std::string_view)> piece) const;
+
+  std::vector<pcre2_real_code_8*> stages_;  // owned
+};
+
+// `pattern` with \s and \S spelled out as Unicode's White_Space, which PCRE2 takes more widely.
+// Errors: as Create for a class within a class.
+absl::StatusOr<std::string> WithUnicodeSpaces(std::string_view pattern);
+
+}  // namespace cairn

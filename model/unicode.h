@@ -1,0 +1,45 @@
+// Characters: decoding and encoding UTF-8, and the properties that Python's str methods look at.
+// Thread: any. Errors: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
+struct DecodedCharacter {
+  enum class Kind {
+    kValid,       // code_point, in `bytes` bytes
+    kInvalid,     // `bytes` bytes that no continuation can make a character (a maximal subpart)
+    kIncomplete,  // all that is left (`bytes` bytes) is the start of some character
+  };
+  Kind kind = Kind::kInvalid;
+  char32_t code_point = 0;
+  int bytes = 0;
+};
+
+// The first character of `text`, which must not be empty.
+DecodedCharacter DecodeCharacter(std::string_view text);
+
+// Bytes of the longest prefix of `text` that is UTF-8.
+size_t ValidUtf8Prefix(std::string_view text);
+
+void AppendUtf8(char32_t code_point, std::string& out);
+
+bool IsSpaceCharacter(char32_t c);  // str.isspace
+bool IsLetter(char32_t c);          // str.isalpha
+bool IsDigit(char32_t c);           // str.isdecimal
+bool IsNumeric(char32_t c);         // categories Nd, Nl and No
+bool IsUpper(char32_t c);           // an upper or title case letter
+bool IsLower(char32_t c);
+bool IsCased(char32_t c);
+bool IsPrintable(char32_t c);  // what repr() leaves as it is
+char32_t ToUpper(char32_t c);
+char32_t ToLower(char32_t c);
+char32_t ToTitle(char32_t c);
+
+}  // namespace cairn
