@@ -31,13 +31,15 @@ function(cairn_library name)
   set(target cairn_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(cairn::${name} ALIAS ${target})
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  target_sources(${target} PUBLIC
+    FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
   target_link_libraries(${target} PUBLIC ${ARG_DEPENDS})
   cairn_settings(${target})
 endfunction()
 
 # cairn_test(NAME LABEL label SOURCES cc... DEPENDS target... [TIMEOUT seconds])
-# One GoogleTest program, one CTest test. Labels: unit, bits, faults, cluster.
+# One GoogleTest program, one CTest test. Labels: unit, bits (equality of every bit), faults, cluster
+# (real processes), full (what takes hours; tests/run.sh --full).
 function(cairn_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that building needs; with --tests also what the tests need.
+# usage: install_packages.sh [--tests] [--check]
+#   --check   install nothing: exit 1 with one line if something is missing
+# Packages that are present are left alone, so a second run takes no time.
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build pkg-config python3 python3-pip
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libabsl-dev libssl-dev libpcre2-dev nlohmann-json3-dev prometheus-cpp-dev
+)
+test_packages=(libgtest-dev libgmock-dev ccache git iproute2 procps)
+
+wanted=("${build_packages[@]}")
+check_only=false
+for argument; do
+  case $argument in
+    --tests) wanted+=("${test_packages[@]}") ;;
+    --check) check_only=true ;;
+    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_packages.sh: this is not Debian; needed are: ${wanted[*]}" >&2
+  exit 1
+fi
+missing=()
+for package in "${wanted[@]}"; do
+  state=$(dpkg-query -W -f='${db:Status-Status} ' "$package" 2>/dev/null || true)
+  [[ $state == *installed* && $state != *not-installed* ]] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if $check_only || [ "$(id -u)" -ne 0 ]; then
+  echo "packages are missing; as root run: apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+echo "installing ${#missing[@]} packages: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+    >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  echo "install_packages.sh: apt-get failed, see above" >&2
+  exit 1
+fi

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Installs, builds and runs every test. The last line is `N passed, N failed, N skipped`; the exit
+# status is not zero if anything failed, a build included.
+#
+# usage: run.sh [--full] [--only PART[,PART]] [--no-install]
+#   --full         whole equality matrices, long fuzzing and chaos too (hours)
+#   --only PART    for developers: tidy, release, dev or tsan
+#
+#   tidy      how the sources read
+#   release   every test, as users build it; every header compiles alone
+#   dev       unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan      what threads share, under ThreadSanitizer
+#
+# A fresh Debian 12 as root needs nothing beforehand; elsewhere the packages that
+# deploy/install_packages.sh --tests lists must be there.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit 1
+results=$root/build/results
+full=false
+install=true
+parts=tidy,release,dev,tsan
+passed=0
+failed=0
+skipped=0
+
+# Tests of the dev preset; the gRPC programs are covered by the faults and cluster tests of release.
+dev_labels='^unit$'
+# State that threads share: none of these links gRPC, whose library is not instrumented.
+tsan_tests='^(bounded_queue|secret|thread_team|context|scheduler|scheduler_walk|engine|block_pool'
+tsan_tests+='|prefix_index|collective|shm_collective|step|bits)_test$'
+
+say() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+finish() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" -eq 0 ]
+  exit
+}
+
+fail() {
+  echo "FAILED: $1"
+  failed=$((failed + 1))
+}
+
+wants() { [[ ",$parts," == *",$1,"* ]]; }
+
+# configure PRESET: into build/PRESET, with ccache where there is one.
+configure() {
+  local launcher=()
+  ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  cmake --preset "$1" -DCAIRN_TESTS=ON "${launcher[@]}" >"$results/$1.cmake.log" 2>&1 && return
+  tail -n 20 "$results/$1.cmake.log"
+  fail "configuring $1"
+  return 1
+}
+
+# build PRESET TARGET...
+build() {
+  local preset=$1
+  shift
+  NINJA_STATUS='[%f/%t, %e s] ' ninja -C "build/$preset" "$@" >"$results/$preset.build.log" 2>&1 &&
+    return
+  grep -E 'error|FAILED' "$results/$preset.build.log" | head -n 20
+  fail "building $preset, see $results/$preset.build.log"
+  return 1
+}
+
+# run_tests PRESET CTEST_ARGUMENT...: runs and adds to the sums.
+run_tests() {
+  local preset=$1 counts
+  shift
+  local xml=$results/$preset.xml
+  rm -rf "$xml" "$xml.junit"
+  mkdir -p "$xml"
+  GTEST_OUTPUT="xml:$xml/" ctest --test-dir "build/$preset" --output-on-failure \
+    --output-junit "$xml.junit" "$@"
+  if ! counts=$(python3 tests/count_results.py "$xml.junit" "$xml"); then
+    fail "no results of $preset"
+    return
+  fi
+  read -r p f s <<<"$counts"
+  echo "$preset: $p passed, $f failed, $s skipped"
+  passed=$((passed + p))
+  failed=$((failed + f))
+  skipped=$((skipped + s))
+}
+
+# The programs of the tests that ctest would run, as ninja targets (their file names).
+test_programs() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" --show-only=json-v1 "$@" | python3 -c '
+import json, os, sys
+build = os.path.abspath(sys.argv[1])
+for test in json.load(sys.stdin)["tests"]:
+    program = test.get("command", [""])[0]
+    if program.startswith(build + "/"):
+        print(os.path.relpath(program, build))' "build/$preset"
+}
+
+tidy() {
+  say "tidy"
+  python3 tests/tidy_test.py --longest 5 && passed=$((passed + 1)) || fail tidy
+}
+
+release() {
+  say "release: building"
+  configure release || return
+  build release all all_verify_interface_header_sets || return
+  passed=$((passed + 1))
+  say "release: testing"
+  # Tests that start processes or time things run alone, after the others.
+  run_tests release -j "$(nproc)" -LE '^(cluster|faults|full)$'
+  run_tests release -L '^(cluster|faults)$'
+  if $full; then
+    say "release: the full matrices"
+    run_tests release -L '^full$'
+  fi
+}
+
+# sanitized PRESET CTEST_SELECTION...
+sanitized() {
+  local preset=$1 programs
+  shift
+  say "$preset: building"
+  configure "$preset" || return
+  mapfile -t programs < <(test_programs "$preset" "$@")
+  if [ ${#programs[@]} -eq 0 ]; then
+    fail "$preset selects no test"
+    return
+  fi
+  build "$preset" "${programs[@]}" || return
+  say "$preset: testing"
+  run_tests "$preset" -j "$(nproc)" -E '^tidy' "$@"
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --full) full=true; shift ;;
+    --only) parts=${2:?--only needs tidy, release, dev or tsan}; shift 2 ;;
+    --no-install) install=false; shift ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  esac
+done
+mkdir -p "$results"
+
+if $install; then
+  say "packages"
+  if ! deploy/install_packages.sh --tests; then
+    fail "packages are missing"
+    finish
+  fi
+fi
+say "the model of the tests"
+python3 deploy/get_model.py || fail "getting the model"
+# What the sanitizers know to be the libraries' own.
+export LSAN_OPTIONS="suppressions=$root/tests/lsan.supp:print_suppressions=0"
+export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp:ignore_noninstrumented_modules=1"
+! wants tidy || tidy
+! wants release || release
+! wants dev || sanitized dev -L "$dev_labels"
+! wants tsan || sanitized tsan -R "$tsan_tests"
+say "done"
+finish
