@@ -267,8 +267,10 @@ def check_readme(tree):
     """Every file, preset and verb that the README and docs/ name exists."""
     presets = set(re.findall(r'"name": "(\w+)"', tree.get("CMakePresets.json", "")))
     command_line = "".join(text for path, text in tree.items() if path.startswith("cli/"))
-    folders = {os.path.dirname(path) for path in tree}
-    folders |= {folder.split("/")[0] for folder in folders}
+    folders = set()
+    for path in tree:
+        while path := os.path.dirname(path):
+            folders.add(path)
 
     def exists(name):
         return name in tree or name.rstrip("/") in folders
@@ -276,9 +278,10 @@ def check_readme(tree):
         if path != "README.md" and not (path.startswith("docs/") and path.endswith(".md")):
             continue
         for number, line in enumerate(text.split("\n"), 1):
-            for name in re.findall(r"(?:deploy|tests|docs|\.ci)/[\w./-]*\w", line):
-                if "CMakeLists" not in name and not exists(name) and "x_test" not in name \
-                        and "foo" not in name:
+            named = re.findall(r"(?:deploy|tests|docs|\.ci)/[\w./-]*\w", line)
+            named += re.findall(rf"(?<![\w/])(?:{'|'.join(FOLDERS)})/[\w/]+\.\w+", line)
+            for name in named:
+                if not exists(name) and "/foo" not in name:
                     yield path, number, f"there is no {name}"
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
                 if not exists(os.path.normpath(os.path.join(os.path.dirname(path), target))):
