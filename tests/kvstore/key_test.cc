@@ -54,9 +54,12 @@ TEST(KeyTest, StaysTheSameFunction) {
   const BlockKey root = IdentityRoot(SomeIdentity());
   const BlockKey scope = ScopeRoot(root, {.layer_group = 1, .cache_salt = "salt"});
   const BlockKey child = ChildKey(scope, std::vector<int32_t>{1, 2, 3, 70000});
-  EXPECT_EQ(ToHex(AsBytes(root)), "d4f1fac75934cb777054a889c04d752f7829f4e958f1ebffb06c349487aa9d6d");
-  EXPECT_EQ(ToHex(AsBytes(scope)), "a8b8fa2ced18199a75db0ac9ca830de9237fe17b972eb20f7b372be977cbb5c4");
-  EXPECT_EQ(ToHex(AsBytes(child)), "159f9399bfb72207aa27719c52a5ff23f7fd5256a43dec3c3f854917b7adfb0e");
+  EXPECT_EQ(ToHex(AsBytes(root)),
+            "d4f1fac75934cb777054a889c04d752f7829f4e958f1ebffb06c349487aa9d6d");
+  EXPECT_EQ(ToHex(AsBytes(scope)),
+            "a8b8fa2ced18199a75db0ac9ca830de9237fe17b972eb20f7b372be977cbb5c4");
+  EXPECT_EQ(ToHex(AsBytes(child)),
+            "159f9399bfb72207aa27719c52a5ff23f7fd5256a43dec3c3f854917b7adfb0e");
 }
 
 TEST(KeyTest, EveryFieldOfTheIdentityCounts) {

@@ -1,0 +1,45 @@
+// What a request must be before the scheduler takes it: one bad request must never hurt another.
+//
+// Thread: any: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/sampling.h"
+#include "worker/request.h"
+
+namespace cairn {
+
+// Temperatures between 0 and the least one would make huge numbers of the logits.
+inline constexpr float kMinTemperature = 1e-6f;
+inline constexpr float kMaxTemperature = 100.0f;
+inline constexpr float kMinRepetitionPenalty = 0.01f;
+inline constexpr float kMaxRepetitionPenalty = 100.0f;
+inline constexpr float kMaxOutputPenalty = 2.0f;  // presence and frequency, in either direction
+inline constexpr float kMaxLogitBias = 100.0f;    // in either direction
+inline constexpr int32_t kMaxLogprobs = 100;
+inline constexpr uint32_t kMaxChoices = 128;
+inline constexpr size_t kMaxLogitBiases = 1024;
+inline constexpr size_t kMaxStopIds = 1024;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
+
+// Where requests are to run.
+struct RequestLimits {
+  int32_t vocab_size = 0;
+  int32_t context_length = 0;  // tokens of prompt and output together
+  int32_t num_blocks = 0;      // of the pool
+  int32_t block_tokens = 0;
+};
+
+// The largest prompt + output, in tokens: what the context allows, and what the pool can hold. The
+// last token of an output needs no place in the pool.
+int32_t MaxRequestTokens(const RequestLimits& limits);
+
+// Errors: InvalidArgument naming the field, its value and its limit.
+absl::Status CheckSamplingParams(const SamplingParams& params, int32_t vocab_size);
+// Errors: as CheckSamplingParams; also if the request could never run: with the real numbers.
+absl::Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
+
+}  // namespace cairn

@@ -1,0 +1,459 @@
+#include "worker/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+#include "base/log.h"
+#include "worker/block_pool.h"
+#include "worker/prefix_index.h"
+#include "worker/request_check.h"
+#include "worker/request_state.h"
+
+namespace cairn {
+namespace {
+
+constexpr int32_t kMaxBlockTokens = 4096;
+constexpr int32_t kMaxSlots = 65536;
+constexpr int32_t kMaxStepTokensLimit = 1 << 20;
+
+class SchedulerImpl final : public Scheduler {
+ public:
+  SchedulerImpl(const SchedulerOptions& options, const BlockKey& identity_root);
+
+  int32_t max_request_tokens() const override { return MaxRequestTokens(limits_); }
+  absl::Status Add(uint64_t handle, GenerateRequest request) override;
+  std::optional<Usage> Cancel(uint64_t handle) override;
+  StepPlan Plan() override;
+  std::vector<Event> Apply(const StepResult& result) override;
+  const GenerateRequest* RequestOfSlot(int32_t slot) const override;
+  std::vector<Event> AbortAll(FinishReason reason, const std::string& error) override;
+  bool HasWork() const override {
+    return !waiting_.empty() || !running_.empty() || !freed_slots_.empty();
+  }
+  SchedulerStats stats() const override;
+
+ private:
+  using ByArrival = std::map<int64_t, std::unique_ptr<RequestState>>;
+  enum class Admission { kAdmitted, kNoBlocks, kPrefixInFlight };
+
+  void PlanDecodes(StepPlan* plan, int32_t* budget);
+  bool Grow(RequestState* request, StepPlan* plan);
+  void PlanPrefills(StepPlan* plan, int32_t* budget);
+  void PlanSegment(RequestState* request, StepPlan* plan, int32_t* budget);
+  void AdmitWaiting(StepPlan* plan, int32_t* budget);
+  Admission TryAdmit(RequestState* request, StepPlan* plan);
+  bool AwaitsPrefix(RequestState* request, int32_t num_matched) const;
+  bool HoldMatch(PrefixMatch* match, int32_t num_blocks_needed);
+  void Enter(RequestState* request, PrefixMatch match, StepPlan* plan);
+  void Preempt(RequestState* request);
+
+  void IndexComputedBlocks(RequestState* request);
+  void ReleaseBlocks(RequestState* request);
+  void Leave(RequestState* request);
+  void Release(std::vector<int32_t>* blocks);
+  int32_t BlocksFor(int32_t num_tokens) const {
+    return (num_tokens + options_.block_tokens - 1) / options_.block_tokens;
+  }
+
+  const SchedulerOptions options_;  // max_running as it is used
+  const RequestLimits limits_;
+  const BlockKey identity_root_;
+  PrefixIndex index_;
+  BlockPool pool_;
+
+  ByArrival waiting_, running_;
+  absl::flat_hash_map<uint64_t, RequestState*> by_handle_;
+  std::vector<RequestState*> by_slot_;  // null: free
+  std::vector<int32_t> free_slots_;
+  std::vector<int32_t> freed_slots_;  // the ranks are told with the next plan
+  // Full blocks of known tokens that a running sequence has still to compute, and which.
+  absl::flat_hash_map<BlockKey, const RequestState*> in_flight_;
+
+  int64_t num_arrivals_ = 0;
+  uint64_t num_plans_ = 0;
+  bool plan_pending_ = false;
+  std::vector<StepSegment> planned_;   // of the pending plan
+  std::vector<int32_t> copy_sources_;  // held until the pending plan has run
+  SchedulerStats stats_;
+};
+
+SchedulerImpl::SchedulerImpl(const SchedulerOptions& options, const BlockKey& identity_root)
+    : options_(options),
+      limits_({.vocab_size = options.vocab_size,
+               .context_length = options.context_length,
+               .num_blocks = options.num_blocks,
+               .block_tokens = options.block_tokens}),
+      identity_root_(identity_root),
+      index_(options.num_blocks, options.block_tokens),
+      pool_(options.num_blocks, [this](int32_t block) { index_.Erase(block); }),
+      by_slot_(options.max_running) {
+  for (int32_t slot = options.max_running - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+absl::Status SchedulerImpl::Add(uint64_t handle, GenerateRequest request) {
+  RETURN_IF_ERROR(CheckRequest(request, limits_));
+  if (static_cast<int64_t>(waiting_.size()) >= options_.max_waiting) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("too many requests wait: most=%d", options_.max_waiting));
+  }
+  auto state = std::make_unique<RequestState>();
+  state->handle = handle;
+  state->arrival = num_arrivals_++;
+  state->tokens = request.prompt;
+  state->end_tokens = static_cast<int32_t>(std::min<int64_t>(
+      max_request_tokens(), static_cast<int64_t>(request.prompt.size()) + request.max_tokens));
+  state->use_prefix_cache = options_.prefix_cache && request.use_prefix_cache;
+  if (state->use_prefix_cache) {
+    state->root = ScopeRoot(identity_root_, {.cache_salt = request.cache_salt});
+  }
+  state->usage.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  state->request = std::move(request);
+  CHECK(by_handle_.emplace(handle, state.get()).second) << "handle is in use: " << handle;
+  waiting_.emplace(state->arrival, std::move(state));
+  return absl::OkStatus();
+}
+
+std::optional<Usage> SchedulerImpl::Cancel(uint64_t handle) {
+  const auto found = by_handle_.find(handle);
+  if (found == by_handle_.end()) return std::nullopt;
+  RequestState* request = found->second;
+  const Usage usage = request->usage;
+  if (request->slot >= 0 && plan_pending_) {
+    // The ranks may be computing it. Nobody can name it any more; Apply takes it away.
+    request->cancelled = true;
+    by_handle_.erase(found);
+    return usage;
+  }
+  Leave(request);
+  return usage;
+}
+
+StepPlan SchedulerImpl::Plan() {
+  CHECK(!plan_pending_) << "the last plan has not been applied";
+  StepPlan plan;
+  plan.step = num_plans_++;
+  int32_t budget = options_.max_step_tokens;
+  const int64_t preemptions_before = stats_.num_preemptions;
+  PlanDecodes(&plan, &budget);
+  PlanPrefills(&plan, &budget);
+  // Who has just made room for an older sequence must not take it back.
+  if (stats_.num_preemptions == preemptions_before) AdmitWaiting(&plan, &budget);
+  CHECK_GE(budget, 0);
+  CHECK(!plan.segments.empty() || (waiting_.empty() && running_.empty()))
+      << "nothing advances: waiting " << waiting_.size() << " running " << running_.size();
+  plan.finished = std::exchange(freed_slots_, {});
+  planned_ = plan.segments;
+  plan_pending_ = true;
+  return plan;
+}
+
+// Oldest first, so that a sequence which is preempted for an older one has no row in the plan yet.
+void SchedulerImpl::PlanDecodes(StepPlan* plan, int32_t* budget) {
+  for (auto next = running_.begin(); next != running_.end(); ++next) {
+    RequestState* request = next->second.get();
+    if (!request->is_decoding()) continue;
+    if (!Grow(request, plan)) return;
+    PlanSegment(request, plan, budget);
+  }
+}
+
+// Gives the sequence room for its next token. False if it was the youngest and had to leave.
+bool SchedulerImpl::Grow(RequestState* request, StepPlan* plan) {
+  if (BlocksFor(request->num_tokens()) <= static_cast<int32_t>(request->blocks.size())) return true;
+  while (pool_.num_available() == 0) {
+    RequestState* youngest = running_.rbegin()->second.get();
+    CHECK_GE(running_.size(), 2u) << "a lone sequence has outgrown the pool";
+    const bool is_itself = youngest == request;
+    Preempt(youngest);
+    if (is_itself) return false;
+  }
+  request->blocks.push_back(pool_.Allocate());
+  plan->appends.push_back({.slot = request->slot, .block = request->blocks.back()});
+  return true;
+}
+
+void SchedulerImpl::PlanPrefills(StepPlan* plan, int32_t* budget) {
+  for (const auto& [arrival, request] : running_) {
+    if (*budget == 0) return;
+    if (!request->is_decoding()) PlanSegment(request.get(), plan, budget);
+  }
+}
+
+void SchedulerImpl::PlanSegment(RequestState* request, StepPlan* plan, int32_t* budget) {
+  CHECK_GE(*budget, 1);
+  const int32_t num_tokens = std::min(*budget, request->num_pending());
+  CHECK_GE(num_tokens, 1);
+  *budget -= num_tokens;
+  plan->segments.push_back({.slot = request->slot,
+                            .num_tokens = num_tokens,
+                            .sample = num_tokens == request->num_pending(),
+                            .capture_logits = request->request.capture_logits != nullptr});
+}
+
+void SchedulerImpl::AdmitWaiting(StepPlan* plan, int32_t* budget) {
+  std::vector<RequestState*> overtaken;
+  int32_t num_passed = 0;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    if (*budget == 0 || free_slots_.empty() || num_passed >= kMaxLookahead) return;
+    const auto current = next++;
+    RequestState* request = current->second.get();
+    const Admission admission = TryAdmit(request, plan);
+    if (admission == Admission::kAdmitted) {
+      running_.insert(waiting_.extract(current));
+      PlanSegment(request, plan, budget);
+      for (RequestState* older : overtaken) ++older->num_overtakes;
+      for (const RequestState* older : overtaken) {
+        if (older->num_overtakes >= kMaxOvertakes) return;
+      }
+      continue;
+    }
+    ++num_passed;
+    if (admission == Admission::kPrefixInFlight) continue;
+    if (request->num_overtakes >= kMaxOvertakes) return;
+    overtaken.push_back(request);
+  }
+}
+
+SchedulerImpl::Admission SchedulerImpl::TryAdmit(RequestState* request, StepPlan* plan) {
+  if (request->awaited_block && in_flight_.contains(*request->awaited_block)) {
+    return Admission::kPrefixInFlight;
+  }
+  request->awaited_block.reset();
+  PrefixMatch match;
+  if (request->use_prefix_cache) {
+    request->ExtendKeys(request->num_tokens() / options_.block_tokens, options_.block_tokens);
+    // The last token is computed in any case: the next one is sampled from its row.
+    match = index_.Match(request->root, request->keys,
+                         std::span(request->tokens).first(request->tokens.size() - 1));
+    if (AwaitsPrefix(request, static_cast<int32_t>(match.blocks.size()))) {
+      return Admission::kPrefixInFlight;
+    }
+  }
+  if (!HoldMatch(&match, BlocksFor(request->num_tokens()))) return Admission::kNoBlocks;
+  Enter(request, std::move(match), plan);
+  return Admission::kAdmitted;
+}
+
+// Whether another sequence is computing the first block the pool does not have. If so, notes the
+// last such block: looking again before that one is there would be in vain.
+bool SchedulerImpl::AwaitsPrefix(RequestState* request, int32_t num_matched) const {
+  for (auto i = static_cast<size_t>(num_matched); i < request->keys.size(); ++i) {
+    if (!in_flight_.contains(request->keys[i])) break;
+    request->awaited_block = request->keys[i];
+  }
+  return request->awaited_block.has_value();
+}
+
+// Holds the blocks of the match if the pool has the rest of `num_blocks_needed` too, giving up the
+// copy if it is in the way. Else holds nothing.
+bool SchedulerImpl::HoldMatch(PrefixMatch* match, int32_t num_blocks_needed) {
+  for (const int32_t block : match->blocks) pool_.Hold(block);
+  if (match->copy_from != kNoBlock) pool_.Hold(match->copy_from);
+  const int32_t num_new = num_blocks_needed - static_cast<int32_t>(match->blocks.size());
+  const int32_t num_spare = running_.empty() ? 0 : 1;
+  if (pool_.num_available() >= num_new + num_spare) return true;
+  if (match->copy_from != kNoBlock) {
+    pool_.Release(match->copy_from);
+    match->copy_from = kNoBlock;
+    match->copy_tokens = 0;
+    if (pool_.num_available() >= num_new + num_spare) return true;
+  }
+  Release(&match->blocks);
+  return false;
+}
+
+// The match is held.
+void SchedulerImpl::Enter(RequestState* request, PrefixMatch match, StepPlan* plan) {
+  const auto num_matched = static_cast<int32_t>(match.blocks.size());
+  request->blocks = std::move(match.blocks);
+  while (static_cast<int32_t>(request->blocks.size()) < BlocksFor(request->num_tokens())) {
+    request->blocks.push_back(pool_.Allocate());
+    CHECK_NE(request->blocks.back(), kNoBlock);
+  }
+  if (match.copy_from != kNoBlock) {
+    copy_sources_.push_back(match.copy_from);
+    plan->copies.push_back({.from = match.copy_from,
+                            .to = request->blocks[num_matched],
+                            .num_tokens = match.copy_tokens});
+  }
+  request->num_computed = num_matched * options_.block_tokens + match.copy_tokens;
+  request->num_indexed = num_matched;
+  request->num_overtakes = 0;
+  request->slot = free_slots_.back();
+  free_slots_.pop_back();
+  by_slot_[request->slot] = request;
+  plan->starts.push_back(request->Start());
+  for (size_t i = num_matched; i < request->keys.size(); ++i) {
+    in_flight_.emplace(request->keys[i], request);
+  }
+  if (request->was_admitted) return;
+  request->was_admitted = true;
+  request->usage.cached_tokens = request->num_computed;
+  stats_.prompt_tokens += request->num_prompt_tokens();
+  stats_.cached_tokens += request->num_computed;
+}
+
+void SchedulerImpl::Preempt(RequestState* request) {
+  ReleaseBlocks(request);
+  ++request->usage.num_preemptions;
+  ++stats_.num_preemptions;
+  waiting_.insert(running_.extract(request->arrival));
+}
+
+std::vector<Scheduler::Event> SchedulerImpl::Apply(const StepResult& result) {
+  CHECK(plan_pending_);
+  CHECK_EQ(result.step + 1, num_plans_);
+  plan_pending_ = false;
+  std::vector<Event> events;
+  size_t num_sampled = 0;
+  for (const StepSegment& segment : planned_) {
+    RequestState* request = by_slot_[segment.slot];
+    CHECK(request != nullptr);
+    request->num_computed += segment.num_tokens;
+    stats_.computed_tokens += segment.num_tokens;
+    IndexComputedBlocks(request);
+    if (segment.sample) {
+      CHECK_LT(num_sampled, result.tokens.size());
+      const StepToken& token = result.tokens[num_sampled++];
+      CHECK_EQ(token.slot, segment.slot);
+      CHECK(token.sampled.token >= 0 && token.sampled.token < options_.vocab_size);
+      if (!request->cancelled) {
+        ++stats_.generated_tokens;
+        events.push_back({request->handle, request->Append(token.sampled)});
+        if (events.back().event.finish_reason != FinishReason::kNone) Leave(request);
+      }
+    }
+  }
+  CHECK_EQ(num_sampled, result.tokens.size());
+  planned_.clear();
+  Release(&copy_sources_);
+  for (RequestState* request : by_slot_) {
+    if (request != nullptr && request->cancelled) Leave(request);
+  }
+  CHECK_EQ(pool_.num_free() + pool_.num_held() + pool_.num_cached(), pool_.num_blocks());
+  return events;
+}
+
+// Makes the full blocks whose KV has been computed findable. A block equal to one that is indexed
+// already stays its sequence's own.
+void SchedulerImpl::IndexComputedBlocks(RequestState* request) {
+  if (!request->use_prefix_cache) return;
+  const int32_t num_full = request->num_computed / options_.block_tokens;
+  request->ExtendKeys(num_full, options_.block_tokens);
+  for (; request->num_indexed < num_full; ++request->num_indexed) {
+    const int32_t i = request->num_indexed;
+    const int32_t block = request->blocks[i];
+    const BlockKey& parent = request->ParentKey(i);
+    if (index_.Insert(parent, request->keys[i], request->BlockTokens(i, options_.block_tokens),
+                      block)) {
+      pool_.SetIndexed(block, i == 0 ? kNoBlock : index_.Find(parent));
+    }
+    const auto flight = in_flight_.find(request->keys[i]);
+    if (flight != in_flight_.end() && flight->second == request) in_flight_.erase(flight);
+  }
+}
+
+// Takes slot and blocks of a running sequence; what is computed stays findable.
+void SchedulerImpl::ReleaseBlocks(RequestState* request) {
+  // An equal block that stood for one of these may be gone: offer them all again.
+  request->num_indexed = 0;
+  IndexComputedBlocks(request);
+  for (const BlockKey& key : request->keys) {
+    const auto flight = in_flight_.find(key);
+    if (flight != in_flight_.end() && flight->second == request) in_flight_.erase(flight);
+  }
+  Release(&request->blocks);
+  request->num_computed = request->num_indexed = 0;
+  by_slot_[request->slot] = nullptr;
+  free_slots_.push_back(request->slot);
+  freed_slots_.push_back(request->slot);
+  request->slot = -1;
+}
+
+// Ends a request, waiting or running. It is gone afterwards.
+void SchedulerImpl::Leave(RequestState* request) {
+  if (request->slot >= 0) ReleaseBlocks(request);
+  if (!request->cancelled) by_handle_.erase(request->handle);
+  const int64_t arrival = request->arrival;
+  CHECK_EQ(waiting_.erase(arrival) + running_.erase(arrival), 1u);
+}
+
+// From the end to the start, so that a block is evicted before the one it follows.
+void SchedulerImpl::Release(std::vector<int32_t>* blocks) {
+  for (; !blocks->empty(); blocks->pop_back()) pool_.Release(blocks->back());
+}
+
+const GenerateRequest* SchedulerImpl::RequestOfSlot(int32_t slot) const {
+  if (slot < 0 || slot >= options_.max_running || by_slot_[slot] == nullptr) return nullptr;
+  return &by_slot_[slot]->request;
+}
+
+std::vector<Scheduler::Event> SchedulerImpl::AbortAll(FinishReason reason,
+                                                      const std::string& error) {
+  plan_pending_ = false;
+  planned_.clear();
+  Release(&copy_sources_);
+  ByArrival all = std::exchange(waiting_, {});
+  std::vector<Event> events;
+  for (auto& [arrival, request] : running_) {
+    ReleaseBlocks(request.get());
+    all.emplace(arrival, std::move(request));
+  }
+  running_.clear();
+  by_handle_.clear();
+  freed_slots_.clear();
+  pool_.EvictAll();
+  for (const auto& [arrival, request] : all) {
+    if (request->cancelled) continue;
+    TokenEvent event;
+    event.finish_reason = reason;
+    event.error = error;
+    event.usage = request->usage;
+    events.push_back({request->handle, std::move(event)});
+  }
+  CHECK_EQ(pool_.num_free(), pool_.num_blocks());
+  return events;
+}
+
+SchedulerStats SchedulerImpl::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_waiting = static_cast<int32_t>(waiting_.size());
+  stats.num_running = static_cast<int32_t>(running_.size());
+  stats.num_blocks = pool_.num_blocks();
+  stats.num_free_blocks = pool_.num_free();
+  stats.num_cached_blocks = pool_.num_cached();
+  return stats;
+}
+
+absl::Status CheckOption(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is out of range: value=%d least=%d most=%d", name, value, least, most));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  RETURN_IF_ERROR(CheckOption("num_blocks", options.num_blocks, 1, kMost));
+  RETURN_IF_ERROR(CheckOption("block_tokens", options.block_tokens, 1, kMaxBlockTokens));
+  RETURN_IF_ERROR(CheckOption("max_running", options.max_running, 1, kMaxSlots));
+  RETURN_IF_ERROR(CheckOption("max_step_tokens", options.max_step_tokens, 1, kMaxStepTokensLimit));
+  RETURN_IF_ERROR(CheckOption("max_waiting", options.max_waiting, 1, kMost));
+  // Two: one token of a prompt and one of an answer.
+  RETURN_IF_ERROR(CheckOption("context_length", options.context_length, 2, kMost));
+  RETURN_IF_ERROR(CheckOption("vocab_size", options.vocab_size, 1, kMost));
+  BlockKey identity_root;
+  if (options.prefix_cache) {
+    ASSIGN_OR_RETURN(identity_root, ParseBlockKey(options.identity_root));
+  }
+  SchedulerOptions used = options;
+  used.max_running = std::min(options.max_running, options.max_step_tokens);
+  return std::make_unique<SchedulerImpl>(used, identity_root);
+}
+
+}  // namespace cairn
