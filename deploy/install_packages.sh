@@ -8,7 +8,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config python3 python3-pip
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
-  libabsl-dev libssl-dev libpcre2-dev nlohmann-json3-dev prometheus-cpp-dev
+  libabsl-dev libssl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev prometheus-cpp-dev
 )
 test_packages=(libgtest-dev libgmock-dev ccache git iproute2 procps)
 
@@ -41,8 +41,17 @@ echo "installing ${#missing[@]} packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-    >"$log" 2>&1; then
+{ apt-get update -qq && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 &
+installer=$!
+# What apt-get is at, often on a terminal and now and then in a log.
+if [ -t 1 ]; then interval_s=1; begin='\r\033[K'; end=''; else interval_s=20; begin=''; end='\n'; fi
+while kill -0 "$installer" 2>/dev/null; do
+  sleep "$interval_s" &
+  wait -n "$installer" $! || true
+  printf "$begin%.78s$end" "$(tail -n 1 "$log" | tr -d '\r%')"
+done
+printf "$begin"
+if ! wait "$installer"; then
   tail -n 20 "$log" >&2
   echo "install_packages.sh: apt-get failed, see above" >&2
   exit 1
