@@ -27,9 +27,9 @@ if ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 missing=()
+installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true)
 for package in "${wanted[@]}"; do
-  state=$(dpkg-query -W -f='${db:Status-Status} ' "$package" 2>/dev/null || true)
-  [[ $state == *installed* && $state != *not-installed* ]] || missing+=("$package")
+  grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 

@@ -46,8 +46,8 @@ parse_arguments() {
 running_pid() {
   local pid
   pid=$(cat "$pid_file" 2>/dev/null) || return 1
-  [[ $pid =~ ^[0-9]+$ ]] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q 'cairn serve' &&
-    echo "$pid"
+  [[ $pid =~ ^[0-9]+$ && -r /proc/$pid/cmdline ]] || return 1
+  tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q 'cairn serve' && echo "$pid"
 }
 
 stop_cluster() {

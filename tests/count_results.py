@@ -22,9 +22,9 @@ def count_gtest(path):
         elif case.get("result") == "skipped":
             skipped += 1
             skip = case.find("skipped")
-            reason = (skip.get("message") or "").strip() if skip is not None else ""
-            print(f"skipped {case.get('classname')}.{case.get('name')}: "
-                  f"{reason or 'gives no reason'}", file=sys.stderr)
+            lines = (skip.get("message") or "").split("\n") if skip is not None else []
+            reason = " ".join(lines[1:]).strip() or "gives no reason"  # the first is the place
+            print(f"skipped {case.get('classname')}.{case.get('name')}: {reason}", file=sys.stderr)
         elif case.get("status") == "run":
             passed += 1
     return passed, failed, skipped
