@@ -1,0 +1,91 @@
+#include "model/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tests/model/gguf_writer.h"
+#include "tests/model/safetensors_writer.h"
+
+namespace cairn {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+nlohmann::json InspectJson(const std::string& path) {
+  const absl::StatusOr<std::string> text = InspectModel(path, InspectFormat::kJson);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return nlohmann::json::parse(text.value_or(""), nullptr, false);
+}
+
+TEST(InspectTest, ListsMetadataTensorsAndSizes) {
+  TemporaryFolder folder;
+  GgufWriter writer = TinyModel();
+  writer.AddStrings("many", std::vector<std::string>(100, "x"));
+  writer.AddBool("yes", true);
+  const std::string path = folder.Write("tiny.gguf", writer.File());
+  const nlohmann::json json = InspectJson(path);
+  EXPECT_EQ(json["format"], "gguf");
+  EXPECT_EQ(json["num_tensors"], 12);
+  EXPECT_EQ(json["tensors"].size(), 12u);
+  EXPECT_EQ(json["metadata"]["llama.block_count"], 1);
+  EXPECT_EQ(json["metadata"]["yes"], true);
+  EXPECT_EQ(json["metadata"]["many"]["count"], 100);
+  EXPECT_EQ(json["metadata"]["many"]["first"].size(), 8u);
+  EXPECT_EQ(json["model"]["head_dim"], 8);
+  EXPECT_TRUE(json["problem"].is_null());
+  for (const nlohmann::json& tensor : json["tensors"]) {
+    if (tensor["name"] != "blk.0.attn_k.weight") continue;
+    EXPECT_EQ(tensor["dtype"], "F32");
+    EXPECT_EQ(tensor["shape"], nlohmann::json({8, 16}));
+    EXPECT_EQ(tensor["bytes"], 512);
+  }
+  const absl::StatusOr<std::string> text = InspectModel(path, InspectFormat::kText);
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, AllOf(HasSubstr("blk.0.attn_k.weight"), HasSubstr("llama.block_count = 1")));
+}
+
+TEST(InspectTest, ListsASoundFileThatCannotBeRunWithTheReason) {
+  TemporaryFolder folder;
+  GgufWriter writer;
+  writer.AddString("general.architecture", "mamba9");
+  writer.AddTensor("iq", {1, 256}, 23, std::vector<std::byte>(136));
+  const nlohmann::json json = InspectJson(folder.Write("m.gguf", writer.File()));
+  EXPECT_TRUE(json["model"].is_null());
+  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("mamba9"));
+  EXPECT_EQ(json["tensors"][0]["dtype"], "IQ4_XS");
+  EXPECT_EQ(json["tensors"][0]["supported"], false);
+}
+
+TEST(InspectTest, WritesValidJsonForTextThatIsNoUtf8) {
+  TemporaryFolder folder;
+  GgufWriter writer = TinyModel();
+  writer.AddString("broken", "a\xFF\xC3");
+  writer.AddFloat32("nan", std::numeric_limits<float>::quiet_NaN());
+  const nlohmann::json json = InspectJson(folder.Write("m.gguf", writer.File()));
+  EXPECT_TRUE(json.is_object());
+  EXPECT_TRUE(json["metadata"]["nan"].is_null());
+}
+
+TEST(InspectTest, RefusesADamagedFileInOneLine) {
+  TemporaryFolder folder;
+  std::vector<std::byte> file = TinyModel().File();
+  file.pop_back();
+  const absl::Status status =
+      InspectModel(folder.Write("cut.gguf", file), InspectFormat::kText).status();
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("cut.gguf"), HasSubstr("blk.0.ffn_down.weight")));
+}
+
+TEST(InspectTest, ShowsADirectorysConfig) {
+  const nlohmann::json json =
+      InspectJson(absl::StrCat(CAIRN_TEST_DATA, "/golden/models/llama3_rope/bf16"));
+  EXPECT_EQ(json["format"], "safetensors");
+  EXPECT_EQ(json["config"]["dtype"], "bfloat16");
+  EXPECT_TRUE(json["problem"].is_null());
+}
+
+}  // namespace
+}  // namespace cairn
