@@ -28,8 +28,8 @@ skipped=0
 # Tests of the dev preset; the gRPC programs are covered by the faults and cluster tests of release.
 dev_labels='^unit$'
 # State that threads share: none of these links gRPC, whose library is not instrumented.
-tsan_tests='^(bounded_queue|secret|thread_team|context|scheduler|scheduler_walk|engine|block_pool'
-tsan_tests+='|prefix_index|collective|shm_collective|step|bits)_test$'
+tsan_tests='^(bounded_queue|secret|context|engine|scheduler[a-z_]*|block_pool|prefix_index'
+tsan_tests+='|stats_cell|(shm_|tcp_)?collective[a-z_]*|step|cluster_loop|text_workers)_test$'
 
 say() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
@@ -87,17 +87,13 @@ run_tests() {
   skipped=$((skipped + s))
 }
 
-# The programs of the tests that ctest would run, as ninja targets (their file names).
+# The tests that ctest would run and that are programs: each is named like its target.
 test_programs() {
   local preset=$1
   shift
-  ctest --test-dir "build/$preset" --show-only=json-v1 "$@" | python3 -c '
-import json, os, sys
-build = os.path.abspath(sys.argv[1])
-for test in json.load(sys.stdin)["tests"]:
-    program = test.get("command", [""])[0]
-    if program.startswith(build + "/"):
-        print(os.path.relpath(program, build))' "build/$preset"
+  comm -12 \
+    <(ctest --test-dir "build/$preset" -N "$@" 2>/dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | sort) \
+    <(ninja -C "build/$preset" -t targets all | sed -n 's,^tests/\([a-z0-9_]*\): .*,\1,p' | sort)
 }
 
 tidy() {
@@ -131,9 +127,9 @@ sanitized() {
     fail "$preset selects no test"
     return
   fi
-  build "$preset" "${programs[@]}" || return
+  build "$preset" "${programs[@]/#/tests/}" || return
   say "$preset: testing"
-  run_tests "$preset" -j "$(nproc)" -E '^tidy' "$@"
+  run_tests "$preset" -j "$(nproc)" -R "^($(IFS='|'; echo "${programs[*]}"))$"
 }
 
 while [ $# -gt 0 ]; do
