@@ -9,7 +9,8 @@ namespace cairn {
 enum class Gate : uint8_t { kSilu, kGeluTanh };
 
 // One block of up to 32 columns: writes block `out_block` of row r from gate[0..n) and up[0..n);
-// n < 32 (the end of a logical shard) pads with zeros.
+// n < 32 (the end of a logical shard) pads with zeros. Computes all rows: the caller divides the
+// columns among threads, as their products are. Does not Sync.
 struct GatedActivationArgs {
   Gate gate_kind = Gate::kSilu;
   const float* gate = nullptr;  // row r at gate + r * stride
@@ -17,12 +18,12 @@ struct GatedActivationArgs {
   int64_t stride = 0;
   int64_t num_rows = 0;
   int n = kQuantBlock;
-  Activations out;
+  Activations out = {};
   int64_t out_block = 0;
 };
 void GatedActivation(const Context& context, const GatedActivationArgs& args);
 
-// x += y for n floats; sums of row-cut products. out may alias either.
+// out = a + b for n floats, all by the calling thread: the caller divides. out may alias either.
 void AddRows(const Context& context, const float* a, const float* b, int64_t n, float* out);
 
 }  // namespace cairn

@@ -1,0 +1,149 @@
+#include "worker/shard_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "worker/sum_tree.h"
+
+namespace cairn {
+namespace {
+
+ModelConfig Config(int heads, int kv_heads, int ffn_dim, int vocab) {
+  ModelConfig config;
+  config.num_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = 16;
+  config.ffn_dim = ffn_dim;
+  config.vocab_size = vocab;
+  return config;
+}
+
+// The ranges are contiguous, in order, and together [0, end).
+void ExpectCover(const ShardPlan& plan, Range RankShard::*part, int64_t end) {
+  int64_t at = 0;
+  for (const RankShard& shard : plan.ranks) {
+    EXPECT_EQ((shard.*part).begin, at);
+    EXPECT_GT((shard.*part).size(), 0);
+    at = (shard.*part).end;
+  }
+  EXPECT_EQ(at, end);
+}
+
+TEST(ShardPlanTest, NineQueryHeadsOverThreeKvHeadsOnTwoRanksAreSixAndThree) {
+  const auto plan = MakeShardPlan(Config(9, 3, 1536, 49152), 2);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->ranks[0].query_heads, (Range{0, 6}));
+  EXPECT_EQ(plan->ranks[1].query_heads, (Range{6, 9}));
+  EXPECT_EQ(plan->ranks[0].kv_heads, (Range{0, 2}));
+  EXPECT_EQ(plan->ranks[1].kv_heads, (Range{2, 3}));
+}
+
+TEST(ShardPlanTest, EveryPartIsOwnedExactlyOnceForAnyNumberOfRanks) {
+  const struct {
+    int heads, kv_heads, ffn_dim, vocab;
+  } models[] = {{9, 3, 1536, 49152},    {9, 3, 128, 320}, {4, 2, 160, 320}, {8, 1, 2048, 1000},
+                {32, 8, 14336, 128256}, {7, 7, 400, 100}, {12, 12, 50, 333}};
+  for (const auto& m : models) {
+    const ModelConfig config = Config(m.heads, m.kv_heads, m.ffn_dim, m.vocab);
+    for (int size = 1; size <= 16; ++size) {
+      const auto plan = MakeShardPlan(config, size);
+      if (!plan.ok()) continue;
+      ExpectCover(*plan, &RankShard::query_heads, m.heads);
+      ExpectCover(*plan, &RankShard::ffn_leaves, plan->num_ffn_leaves());
+      ExpectCover(*plan, &RankShard::ffn_blocks, (m.ffn_dim + 31) / 32);
+      ExpectCover(*plan, &RankShard::vocab_tiles, (m.vocab + 15) / 16);
+      const int group = m.heads / m.kv_heads;
+      for (const RankShard& shard : plan->ranks) {
+        // The KV heads are those of the query heads, and each has equally many of them here.
+        EXPECT_EQ(shard.kv_heads.begin, shard.query_heads.begin / group);
+        EXPECT_EQ(shard.kv_heads.end, (shard.query_heads.end - 1) / group + 1);
+        EXPECT_EQ(shard.query_heads.size() % shard.kv_heads.size(), 0);
+      }
+    }
+  }
+}
+
+TEST(ShardPlanTest, LeavesDoNotDependOnTheNumberOfRanks) {
+  const ModelConfig config = Config(9, 3, 1536, 49152);
+  const auto one = MakeShardPlan(config, 1);
+  for (int size = 2; size <= 9; ++size) {
+    const auto plan = MakeShardPlan(config, size);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->head_leaf_begin, one->head_leaf_begin);
+    EXPECT_EQ(plan->ffn_leaf_begin, one->ffn_leaf_begin);
+  }
+}
+
+TEST(ShardPlanTest, MoreRanksThanTheModelAllowsAreRefusedByTheLimit) {
+  const auto heads = MakeShardPlan(Config(9, 3, 1536, 49152), 10);
+  EXPECT_EQ(heads.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(heads.status().message().find("tp=10, limit=9 (query heads)"), std::string::npos)
+      << heads.status();
+  EXPECT_FALSE(MakeShardPlan(Config(32, 8, 64, 49152), 3).ok());
+  EXPECT_FALSE(MakeShardPlan(Config(32, 8, 1536, 32), 3).ok());
+  EXPECT_FALSE(MakeShardPlan(Config(9, 3, 1536, 49152), 0).ok());
+  EXPECT_FALSE(MakeShardPlan(Config(9, 3, 1536, 49152), -1).ok());
+}
+
+// A collective whose inboxes are given.
+class GivenInboxes : public Collective {
+ public:
+  explicit GivenInboxes(std::vector<std::vector<float>> inboxes) : inboxes_(std::move(inboxes)) {}
+  int rank() const override { return 0; }
+  int size() const override { return static_cast<int>(inboxes_.size()); }
+  int64_t max_message_bytes() const override { return 0; }
+  std::byte* Outbox() override { return nullptr; }
+  absl::Status AllGatherV(int64_t) override { return absl::OkStatus(); }
+  std::span<const std::byte> Inbox(int rank) const override {
+    return std::as_bytes(std::span(inboxes_[rank]));
+  }
+  absl::Status AllReduceSum(std::span<float>) override { return absl::OkStatus(); }
+  void SetTimeout(absl::Duration) override {}
+
+ private:
+  std::vector<std::vector<float>> inboxes_;
+};
+
+float SumOf(const std::vector<float>& leaves, int lo, int hi) {
+  if (hi - lo == 1) return leaves[lo];
+  const int middle = TreeMiddle(lo, hi);
+  return SumOf(leaves, lo, middle) + SumOf(leaves, middle, hi);
+}
+
+TEST(SumTreeTest, AnyCutOfTheLeavesGivesTheBitsOfOneOwner) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> value(-1, 1);
+  auto team = ThreadTeam::Create({});
+  ASSERT_TRUE(team.ok());
+  constexpr int64_t kElements = 1040;  // more than a chunk
+  for (int num_leaves = 1; num_leaves <= 13; ++num_leaves) {
+    std::vector<std::vector<float>> leaves(kElements, std::vector<float>(num_leaves));
+    for (auto& element : leaves)
+      for (float& leaf : element) leaf = value(random);
+    for (int ranks = 1; ranks <= num_leaves; ++ranks) {
+      std::vector<Range> cut;
+      for (int rank = 0; rank < ranks; ++rank) cut.push_back(Split(num_leaves, ranks, rank));
+      const SumTree tree(cut);
+      std::vector<std::vector<float>> inboxes(ranks);
+      for (int rank = 0; rank < ranks; ++rank)
+        for (const Range& subtree : tree.subtrees(rank))
+          for (int64_t i = 0; i < kElements; ++i)
+            inboxes[rank].push_back(
+                SumOf(leaves[i], static_cast<int>(subtree.begin), static_cast<int>(subtree.end)));
+      const GivenInboxes collective(inboxes);
+      std::vector<float> x(kElements, 0.25f), scratch(tree.scratch_floats());
+      (*team)->Run([&](const Context& context) {
+        tree.Add(context, collective, kElements, {0, kElements}, scratch.data(), x.data());
+      });
+      for (int64_t i = 0; i < kElements; ++i)
+        ASSERT_EQ(x[i], 0.25f + SumOf(leaves[i], 0, num_leaves)) << num_leaves << " " << ranks;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,95 @@
+#include "worker/shard_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/activations.h"
+#include "kernels/matmul.h"
+
+namespace cairn {
+namespace {
+
+// Whole KV heads to each rank, the first ranks take one more.
+Range KvHeadsOf(int num_kv_heads, int num_ranks, int rank) {
+  const int each = num_kv_heads / num_ranks;
+  const int more = num_kv_heads % num_ranks;
+  const int first = rank * each + std::min(rank, more);
+  return {first, first + each + (rank < more ? 1 : 0)};
+}
+
+void CutHeads(const ModelConfig& config, ShardPlan* plan) {
+  const int num_ranks = static_cast<int>(plan->ranks.size());
+  const int group = config.num_heads / config.num_kv_heads;
+  if (num_ranks <= config.num_kv_heads) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const Range kv = KvHeadsOf(config.num_kv_heads, num_ranks, rank);
+      plan->ranks[rank].kv_heads = kv;
+      plan->ranks[rank].query_heads = {kv.begin * group, kv.end * group};
+    }
+    return;
+  }
+  for (int kv = 0; kv < config.num_kv_heads; ++kv) {
+    const Range sharers = Split(num_ranks, config.num_kv_heads, kv);
+    for (int64_t rank = sharers.begin; rank < sharers.end; ++rank) {
+      const Range queries = Split(group, sharers.size(), rank - sharers.begin);
+      plan->ranks[rank].kv_heads = {kv, kv + 1};
+      plan->ranks[rank].query_heads = {kv * group + queries.begin, kv * group + queries.end};
+    }
+  }
+}
+
+void OwnSubtreesBelow(int lo, int hi, Range own, std::vector<Range>* out) {
+  if (own.begin <= lo && hi <= own.end) {
+    out->push_back({lo, hi});
+    return;
+  }
+  if (hi - lo == 1 || own.end <= lo || hi <= own.begin) return;
+  const int middle = TreeMiddle(lo, hi);
+  OwnSubtreesBelow(lo, middle, own, out);
+  OwnSubtreesBelow(middle, hi, own, out);
+}
+
+}  // namespace
+
+absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks) {
+  const int64_t ffn_blocks = BlocksFor(config.ffn_dim);
+  const int num_ffn_leaves = static_cast<int>(std::min<int64_t>(kMaxFfnLeaves, ffn_blocks));
+  const int64_t vocab_tiles = (config.vocab_size + kTileRows - 1) / kTileRows;
+  const struct {
+    const char* what;
+    int64_t limit;
+  } limits[] = {{"query heads", config.num_heads},
+                {"slices of the feed-forward network", num_ffn_leaves},
+                {"tiles of the vocabulary", vocab_tiles}};
+  for (const auto& [what, limit] : limits) {
+    if (num_ranks < 1 || num_ranks > limit) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor-parallel size out of range for this model: tp=%d, limit=%d (%s)",
+                          num_ranks, limit, what));
+    }
+  }
+  ShardPlan plan;
+  plan.ranks.resize(num_ranks);
+  const int64_t head_blocks = BlocksFor(config.head_dim);
+  for (int head = 0; head <= config.num_heads; ++head)
+    plan.head_leaf_begin.push_back(static_cast<int32_t>(head * head_blocks));
+  for (int leaf = 0; leaf <= num_ffn_leaves; ++leaf)
+    plan.ffn_leaf_begin.push_back(static_cast<int32_t>(ffn_blocks * leaf / num_ffn_leaves));
+  CutHeads(config, &plan);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    RankShard& shard = plan.ranks[rank];
+    shard.ffn_leaves = Split(num_ffn_leaves, num_ranks, rank);
+    shard.ffn_blocks = {plan.ffn_leaf_begin[shard.ffn_leaves.begin],
+                        plan.ffn_leaf_begin[shard.ffn_leaves.end]};
+    shard.vocab_tiles = Split(vocab_tiles, num_ranks, rank);
+  }
+  return plan;
+}
+
+std::vector<Range> OwnSubtrees(int num_leaves, Range own) {
+  std::vector<Range> out;
+  OwnSubtreesBelow(0, num_leaves, own, &out);
+  return out;
+}
+
+}  // namespace cairn
