@@ -1,0 +1,64 @@
+// Paged flash attention: exact softmax attention over blocks of the pool, for prefill, decode and
+// mixed batches in one call; grouped query heads share each load of a key or value.
+//
+// Source: FlashAttention (Dao et al. 2022), online softmax (Milakov and Gimelshein 2018); paging
+// after PagedAttention (Kwon et al. 2023).
+//
+// Order of operations, the same for one query row or many: the context is cut into tiles of
+// kAttentionTile tokens at absolute multiples. Per tile: scores summed over D in order (fma), the
+// tile's maximum, weights exp(score - maximum), their sum over 16 virtual lanes (token t in lane
+// t mod 16) and a fixed tree, values summed in token order (fma). Tiles merge in ascending order.
+// Keys and values of masked or unwritten positions are never used in arithmetic that reaches the
+// output (a NaN there changes nothing).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/activations.h"
+#include "kernels/context.h"
+#include "kernels/kv_layout.h"
+
+namespace cairn {
+
+// Consecutive rows of the step that belong to one sequence.
+struct AttentionSequence {
+  const int32_t* block_table = nullptr;  // blocks of positions 0 .. first_position + num_rows - 1
+  int64_t first_row = 0;                 // of the step
+  int32_t first_position = 0;
+  int32_t num_rows = 0;  // row i sees positions 0 .. first_position + i
+};
+
+struct AttentionArgs {
+  KvLayer kv = {};
+  const float* queries = nullptr;  // [T][query_stride]: num_heads * head_dim, rotated and scaled
+  int64_t query_stride = 0;
+  int num_heads =
+      0;  // query heads of the rank; kv head of q head h is h / (num_heads / num_kv_heads)
+  int head_dim = 0;  // D_true; kv.head_dim is padded
+  std::span<const AttentionSequence> sequences = {};
+  Activations out = {};  // [T]: head h at block h * BlocksFor(head_dim), each head a logical shard
+};
+
+// Scratch of a team, sized once for the largest step. Grows never.
+class AttentionScratch {
+ public:
+  struct Limits {
+    int num_threads = 1;
+    int64_t max_rows = 0;       // of a step
+    int64_t max_sequences = 0;  // of a step
+    int64_t max_context = 0;    // tokens of one sequence
+    int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+    // Bounds (sequence, kv head, tile) units of split decode that are in flight at once.
+    int64_t max_split_units = 0;  // 0: chosen from the above
+  };
+  static std::unique_ptr<AttentionScratch> Create(const Limits& limits);
+  virtual ~AttentionScratch() = default;
+};
+
+// Every thread of the team calls it with the same args. Syncs inside; results of all threads are
+// visible to the caller after its next Sync.
+void PagedAttention(const Context& context, const AttentionArgs& args, AttentionScratch& scratch);
+
+}  // namespace cairn
