@@ -38,8 +38,8 @@ function(cairn_library name)
 endfunction()
 
 # cairn_test(NAME LABEL label SOURCES cc... DEPENDS target... [TIMEOUT seconds])
-# One GoogleTest program, one CTest test. Labels: unit, bits (equality of every bit), faults, cluster
-# (real processes), full (what takes hours; tests/run.sh --full).
+# One GoogleTest program, one CTest test. Labels: unit, bits (equality of every bit), faults,
+# cluster (real processes), full (what takes hours; tests/run.sh --full).
 function(cairn_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
