@@ -35,6 +35,9 @@ struct MatmulCall {
   const int32_t* leaf_begin = nullptr;
   int leaf_lo = 0;
   int leaf_hi = 0;
+  // [leaf_hi - leaf_lo] subtrees that end with each leaf: so often its sum, added to the sum that
+  // waits on its left, becomes the sum of both.
+  const uint8_t* merges = nullptr;
 };
 
 struct RmsNormCall {

@@ -1,10 +1,26 @@
 #include "kernels/matmul.h"
 
+#include <cstring>
+
 #include "base/log.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/packed_block.h"
 
 namespace cairn {
+namespace {
+
+constexpr int kMaxLeaves = 4096;  // the most query heads a model may have
+
+// Counts for each leaf of [lo, hi) the subtrees of TreeMiddle that end with it.
+void CountMerges(int lo, int hi, uint8_t* merges) {
+  if (hi - lo == 1) return;
+  const int middle = TreeMiddle(lo, hi);
+  CountMerges(lo, middle, merges);
+  CountMerges(middle, hi, merges + (middle - lo));
+  ++merges[hi - 1 - lo];
+}
+
+}  // namespace
 
 void Matmul(const Context& context, const MatmulArgs& args) {
   const PackedMatrix& weights = args.weights;
@@ -31,6 +47,7 @@ void Matmul(const Context& context, const MatmulArgs& args) {
       .leaf_begin = one_leaf,
       .leaf_lo = 0,
       .leaf_hi = 1,
+      .merges = nullptr,
   };
   if (!args.leaves.begin.empty()) {
     const Leaves& leaves = args.leaves;
@@ -46,6 +63,12 @@ void Matmul(const Context& context, const MatmulArgs& args) {
   CHECK(end <= weights.num_blocks && end <= args.x.num_blocks)
       << "blocks end at " << end << ": weights " << weights.num_blocks << ", activations "
       << args.x.num_blocks;
+  const int num_leaves = call.leaf_hi - call.leaf_lo;
+  CHECK_LE(num_leaves, kMaxLeaves);
+  uint8_t merges[kMaxLeaves];
+  std::memset(merges, 0, num_leaves);
+  CountMerges(call.leaf_lo, call.leaf_hi, merges);
+  call.merges = merges;
   context.cpu().matmul(call);
 }
 
