@@ -9,8 +9,6 @@
 namespace cairn {
 namespace {
 
-constexpr int kMaxLeaves = 4096;  // the most query heads a model may have
-
 // Counts for each leaf of [lo, hi) the subtrees of TreeMiddle that end with it.
 void CountMerges(int lo, int hi, uint8_t* merges) {
   if (hi - lo == 1) return;

@@ -21,7 +21,8 @@
 
 namespace cairn {
 
-inline constexpr int kTileRows = 16;  // output rows of a weight tile: one per SIMD lane
+inline constexpr int kTileRows = 16;     // output rows of a weight tile: one per SIMD lane
+inline constexpr int kMaxLeaves = 4096;  // of a product: the most query heads a model may have
 
 // Bytes of one tile of `num_blocks` 32-blocks in the packed form of `dtype`.
 int64_t PackedTileBytes(DType dtype, int64_t num_blocks);
@@ -33,7 +34,7 @@ int64_t PackedTileBytes(DType dtype, int64_t num_blocks);
 struct PackTileArgs {
   DType dtype = DType::kF32;
   const std::byte* rows[kTileRows] = {};
-  std::span<const Range> segments;
+  std::span<const Range> segments = {};
   std::byte* out = nullptr;  // PackedTileBytes(dtype, sum of BlocksFor(segment)) bytes, 64-aligned
 };
 void PackTile(const PackTileArgs& args);
@@ -50,7 +51,8 @@ struct PackedMatrix {
 // The part [lo, hi) of a sum's leaves; leaf i spans blocks [begin[i], begin[i + 1]) of K, counted
 // from the first leaf of the whole sum.
 struct Leaves {
-  std::span<const int32_t> begin;  // ascending, one more than there are leaves in the whole sum
+  // Ascending, one more than there are leaves in the whole sum; at most kMaxLeaves of them.
+  std::span<const int32_t> begin = {};
   int lo = 0, hi = 0;
 };
 
@@ -59,14 +61,15 @@ struct Leaves {
 constexpr int TreeMiddle(int lo, int hi) { return lo + (hi - lo + 1) / 2; }
 
 struct MatmulArgs {
-  PackedMatrix weights;
-  Activations x;           // [num_rows][x.num_blocks], format ActivationFormatFor(weights.dtype, ..)
-  int64_t first_block = 0; // of the packed tile and of x alike: where leaf `leaves.lo` starts
+  PackedMatrix weights = {};
+  Activations x = {};  // [num_rows][x.num_blocks], format ActivationFormatFor(weights.dtype, ..)
+  int64_t first_block = 0;  // of the packed tile and of x alike: where leaf `leaves.lo` starts
   int64_t num_rows = 0;
-  float* out = nullptr;    // [num_rows][out_stride]; element (t, n) of the rank's matrix at t*out_stride+n
+  // [num_rows][out_stride]; element (t, n) of the rank's matrix at t * out_stride + n.
+  float* out = nullptr;
   int64_t out_stride = 0;
-  bool accumulate = false; // out += instead of out =
-  Leaves leaves;           // begin empty: one leaf of all weights.num_blocks blocks
+  bool accumulate = false;  // out += instead of out =
+  Leaves leaves = {};       // begin empty: one leaf of all weights.num_blocks blocks
 };
 
 // Computes this thread's columns: [16 * first_tile, 16 * (first_tile + num_tiles)) of out. Writes

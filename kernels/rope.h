@@ -17,15 +17,16 @@ void RopeAngles(const int32_t* positions, const double* inverse_frequency, int64
                 double scale, Range rows, float* angles);
 
 struct RopeAppendArgs {
-  KvLayer kv;
-  float* qkv = nullptr;  // [T][qkv_stride]: query heads, then key heads, then value heads, D_true each
+  KvLayer kv = {};
+  float* qkv =
+      nullptr;  // [T][qkv_stride]: query heads, then key heads, then value heads, D_true each
   int64_t qkv_stride = 0;
-  int num_heads = 0;     // query heads of this rank
-  int head_dim = 0;      // D_true, of qkv; kv.head_dim is the same padded to a multiple of 16
-  int rotary_dim = 0;    // leading elements that turn; 2 * number of frequencies
+  int num_heads = 0;   // query heads of this rank
+  int head_dim = 0;    // D_true, of qkv; kv.head_dim is the same padded to a multiple of 16
+  int rotary_dim = 0;  // leading elements that turn; 2 * number of frequencies
   RopePairs pairs = RopePairs::kInterleaved;
-  float query_scale = 1; // multiplied into the rotated queries
-  const float* angles = nullptr;     // [T][rotary_dim / 2][cos, sin]
+  float query_scale = 1;               // multiplied into the rotated queries
+  const float* angles = nullptr;       // [T][rotary_dim / 2][cos, sin]
   const int32_t* positions = nullptr;  // [T]
   // [T] block of the pool that holds the row's position; slot = position mod block_tokens.
   const int32_t* blocks = nullptr;

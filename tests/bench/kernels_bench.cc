@@ -1,0 +1,136 @@
+// Rates of the matrix product by weight type, activation format and number of rows: GB/s of packed
+// weights and GFLOP/s, so that each line shows its share of what the machine can do. One thread, in
+// one sweep over matrices larger than the caches together.
+#include <random>
+#include <vector>
+
+#include "base/log.h"
+#include "benchmark/benchmark.h"
+#include "kernels/context.h"
+#include "kernels/cpu_kernels.h"
+#include "kernels/gated_activation.h"
+#include "kernels/matmul.h"
+#include "kernels/rms_norm.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t kColumns = 1536, kDepth = 1536;  // of one matrix
+constexpr int64_t kSweepBytes = int64_t{64} << 20;
+
+std::vector<std::byte> RandomBytes(int64_t n) {
+  std::vector<std::byte> bytes(n);
+  std::mt19937_64 random(1);
+  for (int64_t i = 0; i + 8 <= n; i += 8) {
+    // Neither NaNs nor infinities in any type.
+    const uint64_t word = random() & 0x3bff3bff3bff3bffu;
+    std::memcpy(bytes.data() + i, &word, 8);
+  }
+  return bytes;
+}
+
+Isa BestIsa() { return *ChooseIsa("auto"); }
+
+void Product(benchmark::State& state, DType dtype, ActivationFormat format, Isa isa) {
+  const int64_t num_rows = state.range(0), num_blocks = BlocksFor(kDepth);
+  const int64_t matrix_bytes = PackedTileBytes(dtype, num_blocks) * (kColumns / kTileRows);
+  const int64_t num_matrices = num_rows >= 64 ? 1 : kSweepBytes / matrix_bytes + 1;
+  static std::vector<std::byte> weights;
+  if (static_cast<int64_t>(weights.size()) < num_matrices * matrix_bytes)
+    weights = RandomBytes(num_matrices * matrix_bytes);
+  std::vector<float> values(num_rows * kDepth, 0.5f), out(num_rows * kColumns);
+  std::vector<std::byte> x(num_rows * num_blocks * Activations::BlockBytes(format));
+  for (int64_t row = 0; row < num_rows; ++row)
+    StoreActivations(CpuKernelsFor(isa), format, values.data() + row * kDepth, kDepth,
+                     x.data() + row * num_blocks * Activations::BlockBytes(format));
+  auto team = ThreadTeam::Create({.num_threads = 1, .isa = isa});
+  CHECK_OK(team.status());
+  int64_t matrix = 0;
+  (*team)->Run([&](const Context& context) {
+    for (auto _ : state) {
+      Matmul(context, {.weights = {.dtype = dtype,
+                                   .data = weights.data() + matrix * matrix_bytes,
+                                   .num_tiles = kColumns / kTileRows,
+                                   .num_blocks = num_blocks},
+                       .x = {format, x.data(), num_blocks},
+                       .num_rows = num_rows,
+                       .out = out.data(),
+                       .out_stride = kColumns});
+      matrix = (matrix + 1) % num_matrices;
+    }
+  });
+  const auto count = static_cast<double>(state.iterations());
+  const auto rate = benchmark::Counter::kIsRate;
+  state.counters["GB/s"] = {count * static_cast<double>(matrix_bytes) / 1e9, rate};
+  state.counters["GFLOP/s"] = {count * 2e-9 * kColumns * kDepth * static_cast<double>(num_rows),
+                               rate};
+}
+
+void Norm(benchmark::State& state, Isa isa) {
+  const int64_t dim = state.range(0);
+  const std::vector<float> x(dim, 0.5f), weight(dim, 1.0f);
+  std::vector<ActivationBlock> out(BlocksFor(dim));
+  auto team = ThreadTeam::Create({.num_threads = 1, .isa = isa});
+  CHECK_OK(team.status());
+  (*team)->Run([&](const Context& context) {
+    for (auto _ : state)
+      RmsNorm(context,
+              {.x = x.data(),
+               .weight = weight.data(),
+               .dim = dim,
+               .eps = 1e-5f,
+               .out_int8 = {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(out.data()),
+                            BlocksFor(dim)}},
+              {0, 1});
+  });
+  state.counters["GB/s"] = {static_cast<double>(state.iterations() * dim * 8) / 1e9,
+                            benchmark::Counter::kIsRate};
+}
+
+void SyncOfAllThreads(benchmark::State& state) {
+  auto team = ThreadTeam::Create({.num_threads = static_cast<int>(state.range(0))});
+  CHECK_OK(team.status());
+  constexpr int kSyncs = 1000;
+  for (auto _ : state) {
+    (*team)->Run([](const Context& context) {
+      for (int i = 0; i < kSyncs; ++i) context.Sync();
+    });
+  }
+  state.counters["s/Sync"] = {static_cast<double>(state.iterations()) * kSyncs,
+                              benchmark::Counter::kIsRate | benchmark::Counter::kInvert};
+}
+
+void Register() {
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const auto dtype = static_cast<DType>(t);
+    for (const auto format : {ActivationFormat::kInt8, ActivationFormat::kF32}) {
+      if (format != ActivationFormatFor(dtype, format)) continue;
+      std::vector<Isa> isas = {Isa::kAvx2};
+      if (BestIsa() != Isa::kAvx2) isas.push_back(BestIsa());
+      for (const Isa isa : isas) {
+        const std::string name = std::string("matmul/") + std::string(IsaName(isa)) + "/" +
+                                 std::string(Info(dtype).name) +
+                                 (format == ActivationFormat::kInt8 ? "/int8" : "/f32");
+        benchmark::RegisterBenchmark(name.c_str(), Product, dtype, format, isa)
+            ->Arg(1)
+            ->Arg(2)
+            ->Arg(4)
+            ->Arg(16)
+            ->Arg(128)
+            ->UseRealTime();
+      }
+    }
+  }
+  benchmark::RegisterBenchmark("rms_norm", Norm, BestIsa())->Arg(576)->Arg(4096)->UseRealTime();
+  benchmark::RegisterBenchmark("sync", SyncOfAllThreads)->Arg(2)->Arg(4)->UseRealTime();
+}
+
+}  // namespace
+}  // namespace cairn
+
+int main(int argc, char** argv) {
+  cairn::Register();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
