@@ -120,6 +120,7 @@ void Put(const LoadedMessage& from, v1::WorkerMessage* to) {
   to->mutable_loaded()->set_weight_bytes(from.weight_bytes);
   to->mutable_loaded()->set_threads(from.threads);
   to->mutable_loaded()->set_max_request_tokens(from.max_request_tokens);
+  to->mutable_loaded()->set_identity(from.identity);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Loaded& wire) {
@@ -127,9 +128,11 @@ absl::StatusOr<WorkerMessage> Read(const v1::Loaded& wire) {
   RETURN_IF_ERROR(CheckRange("threads", wire.threads(), 1, 4096));
   RETURN_IF_ERROR(CheckRange("max_request_tokens", wire.max_request_tokens(), 1,
                              std::numeric_limits<int32_t>::max()));
+  RETURN_IF_ERROR(CheckText("identity", wire.identity(), kMaxControlNameBytes));
   return LoadedMessage{.weight_bytes = wire.weight_bytes(),
                        .threads = wire.threads(),
-                       .max_request_tokens = wire.max_request_tokens()};
+                       .max_request_tokens = wire.max_request_tokens(),
+                       .identity = wire.identity()};
 }
 
 void Put(const RefusedMessage& from, v1::WorkerMessage* to) {

@@ -18,6 +18,8 @@
 
 namespace cairn {
 
+using JobId = uint64_t;  // one choice of one request
+
 inline constexpr int64_t kMaxControlFrameBytes = int64_t{4} << 20;
 inline constexpr int32_t kMaxGroups = 1024;
 inline constexpr int32_t kMaxGroupSize = 64;
@@ -50,6 +52,7 @@ struct LoadedMessage {
   int64_t weight_bytes = 0;
   int32_t threads = 0;
   int32_t max_request_tokens = 0;
+  std::string identity{};  // root of the KV identity: weights and settings; equal on every rank
 };
 
 // The assignment cannot be served by this worker, which then ends.
@@ -74,7 +77,7 @@ struct LeftMessage {
 enum class JobEnd : uint8_t { kNone = 0, kStop = 1, kLength = 2, kCancelled = 3, kError = 4 };
 
 struct JobEvent {
-  uint64_t job = 0;
+  JobId job = 0;
   bool has_token = false;
   int32_t token = 0;
   float logprob = 0;
@@ -151,7 +154,7 @@ struct DisbandMessage {
 };
 
 struct SubmitMessage {
-  uint64_t job = 0;
+  JobId job = 0;
   uint64_t epoch = 0;
   std::string id{};  // for logs
   std::vector<int32_t> prompt{};
@@ -170,7 +173,7 @@ struct SubmitMessage {
 };
 
 struct CancelMessage {
-  uint64_t job = 0;
+  JobId job = 0;
 };
 
 struct PingMessage {};

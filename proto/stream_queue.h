@@ -25,7 +25,7 @@ class StreamQueue {
   struct Next {
     Act act = Act::kNothing;
     const Message* message = nullptr;  // of kWrite; lives until WriteDone
-    grpc::Status status;               // of kFinish
+    grpc::Status status{};             // of kFinish
   };
 
   // `limit`: messages that may wait, at least 1.
