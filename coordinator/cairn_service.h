@@ -1,0 +1,35 @@
+// The public gRPC services: decoding calls, encoding answers, and nothing else.
+//
+// Thread: gRPC's; the work is done by the text workers and the cluster loop.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/secret.h"
+#include "coordinator/cluster_loop.h"
+#include "coordinator/served_model.h"
+#include "coordinator/text_workers.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace cairn {
+
+// Deltas that may wait for a slow reader before its request is ended.
+inline constexpr int kMaxQueuedDeltas = 1024;
+
+// All must outlive the services.
+struct FrontDoor {
+  const ServedModel* model = nullptr;
+  ClusterLoop* loop = nullptr;
+  TextWorkers* text = nullptr;
+  const ClusterSecret* secret = nullptr;
+  std::function<void()> drain;  // asked for over the wire, by someone who knows the secret
+};
+
+std::unique_ptr<grpc::Service> NewCairnService(const FrontDoor& door);
+std::unique_ptr<grpc::Service> NewAdminService(const FrontDoor& door);
+
+}  // namespace cairn

@@ -1,0 +1,202 @@
+// cairn-coordinator: front door, membership and text of one cluster that serves one model.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <grpcpp/impl/codegen/service_type.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/bounded_queue.h"
+#include "base/flag_table.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/signal_watch.h"
+#include "coordinator/cairn_service.h"
+#include "coordinator/cluster_loop.h"
+#include "coordinator/control_service.h"
+#include "coordinator/grpc_server.h"
+#include "coordinator/served_model.h"
+#include "coordinator/text_workers.h"
+#include "model/checkpoint.h"
+#include "model/model_config.h"
+#include "model/model_digest.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kMaxQueuedPrompts = 1024;
+
+struct CoordinatorOptions {
+  std::string model;                      // path
+  std::string listen = "127.0.0.1:7070";  // host:port
+  bool insecure = false;
+  std::string secret_file;
+  int32_t tp = 1, groups = 1;
+  std::string collective = "auto";
+  std::string numerics = "exact";
+  EngineSettings settings;
+  bool no_prefix_cache = false;
+  int32_t text_threads = 2;
+  int32_t drain_seconds = 30;
+};
+
+void AddFlags(CoordinatorOptions* options, FlagTable* flags) {
+  EngineSettings& settings = options->settings;
+  flags->Add("model", &options->model, "PATH", "GGUF file, safetensors file or model folder");
+  flags->Add("listen", &options->listen, "HOST:PORT", "where clients and workers connect");
+  flags->Add("insecure", &options->insecure,
+             "allow an address that is not loopback, unencrypted: only on a trusted network");
+  flags->Add("secret-file", &options->secret_file, "PATH",
+             "cluster secret, made if it is not there; workers need the same one");
+  flags->Add("tp", &options->tp, 1, kMaxGroupSize, "ranks of a group");
+  flags->Add("groups", &options->groups, 1, kMaxGroups, "groups, each with the whole model");
+  flags->AddChoice("collective", &options->collective, {"auto", "shm", "tcp"},
+                   "how ranks exchange data; auto is shared memory on one host, else TCP");
+  flags->Section("How the model is computed");
+  flags->AddChoice("numerics", &options->numerics, {"exact", "fast"},
+                   "exact: the same bits whatever the batch, chunk, cache state, ranks or threads");
+  flags->AddChoice("activations", &settings.activations, {"f32", "int8", "auto"},
+                   "auto is int8 where weights are quantised");
+  flags->AddChoice("kv-dtype", &settings.kv_dtype, {"f32", "f16", "bf16", "auto"},
+                   "auto is f16 where weights are quantised, else f32");
+  flags->Add("block-tokens", &settings.block_tokens, 1, 4096, "tokens of a KV block");
+  flags->Add("chunk", &settings.max_step_tokens, 1, 1 << 16, "rows of a step at most");
+  flags->Add("max-running", &settings.max_running, 1, 4096, "sequences computed at once");
+  flags->Add("max-waiting", &settings.max_waiting, 1, 1 << 16, "requests that may wait");
+  flags->Add("context", &settings.context_tokens, 0, kMaxContextLength,
+             "longest sequence in tokens; 0 is the model's");
+  flags->AddBytes("kv-memory", &settings.kv_memory_bytes, "block pool per rank (default 1GiB)");
+  flags->Add("no-prefix-cache", &options->no_prefix_cache, "never reuse KV between requests");
+  flags->Section("Limits");
+  flags->Add("text-threads", &options->text_threads, 1, 256,
+             "threads for rendering and tokenizing");
+  flags->Add("drain-seconds", &options->drain_seconds, 0, 86400,
+             "how long running requests may take to finish at the end");
+}
+
+absl::StatusOr<ClusterLoop::Options> LoopOptions(const CoordinatorOptions& options,
+                                                 const ServedModel& model, std::string digest) {
+  ClusterLoop::Options loop;
+  ClusterOptions& cluster = loop.cluster;
+  const Nonce nonce = MakeNonce();
+  cluster.model = model.name();
+  cluster.model_digest = std::move(digest);
+  cluster.run_id = ToHex(std::string_view(reinterpret_cast<const char*>(nonce.data()), 6));
+  cluster.num_groups = options.groups;
+  cluster.group_size = options.tp;
+  cluster.settings = options.settings;
+  cluster.settings.exact = options.numerics == "exact";
+  cluster.settings.prefix_cache = !options.no_prefix_cache;
+  cluster.settings.context_tokens = model.context_tokens();
+  if (options.collective == "shm") cluster.collective = CollectiveChoice::kShm;
+  if (options.collective == "tcp") cluster.collective = CollectiveChoice::kTcp;
+  // Larger than any epoch of a coordinator that ran before: milliseconds leave room for 65,536
+  // formations each.
+  cluster.first_epoch = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())) << 16;
+  if (options.groups * options.tp > cluster.max_members) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "groups x tp too many: ", options.groups * options.tp, ", limit ", cluster.max_members));
+  }
+  return loop;
+}
+
+absl::Status Run(const CoordinatorOptions& options) {
+  if (options.model.empty()) return absl::InvalidArgumentError("--model is missing: see --help");
+  if (options.secret_file.empty()) {
+    return absl::InvalidArgumentError("--secret-file is missing: see --help");
+  }
+  BoundedQueue<int> wake(16);  // a signal, or 0: drained
+  SignalWatch signals([&](int signal) {
+    if (!wake.TryPush(std::move(signal))) LOG(WARNING) << "signal.ignored";
+  });
+  ASSIGN_OR_RETURN(const ClusterSecret secret, ReadOrCreateSecretFile(options.secret_file));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
+  ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(*checkpoint));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServedModel> model,
+                   ServedModel::Load(*checkpoint, config, options.settings.context_tokens));
+  ASSIGN_OR_RETURN(const ClusterLoop::Options loop_options,
+                   LoopOptions(options, *model, ModelDigest(*checkpoint, config)));
+
+  std::unique_ptr<GrpcServer> server;
+  BoundedQueue<bool> serving(1024);  // until the server is there
+  ClusterLoop loop(
+      loop_options, model.get(),
+      [&](bool serves) {
+        if (!serving.TryPush(std::move(serves))) LOG(ERROR) << "serving.lost";
+        if (!wake.TryPush(-1)) LOG(ERROR) << "serving.lost";
+      },
+      [&] {
+        if (!wake.TryPush(0)) LOG(ERROR) << "drained.lost";
+      });
+  const absl::Duration drain_limit = absl::Seconds(options.drain_seconds);
+  std::unique_ptr<grpc::Service> services[3];
+  {
+    // Text workers hold calls of the services: they end first.
+    TextWorkers text(options.text_threads, kMaxQueuedPrompts);
+    const FrontDoor door{
+        .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
+          loop.Drain(drain_limit);
+        }};
+    services[0] = NewCairnService(door);
+    services[1] = NewAdminService(door);
+    services[2] = NewControlService(&loop, &secret);
+    ASSIGN_OR_RETURN(server,
+                     GrpcServer::Start({.address = options.listen, .insecure = options.insecure},
+                                       {services[0].get(), services[1].get(), services[2].get()}));
+    LOG(INFO) << "coordinator.listens address=" << options.listen << " port=" << server->port()
+              << " model=" << model->name() << " run=" << loop_options.cluster.run_id
+              << " groups=" << options.groups << " tp=" << options.tp;
+    int signals_seen = 0;
+    while (true) {
+      const std::optional<int> event = wake.Pop(absl::Seconds(3600));
+      if (!event.has_value()) continue;
+      if (*event == -1) {
+        while (const std::optional<bool> serves = serving.Pop(absl::ZeroDuration())) {
+          server->SetServing(*serves);
+        }
+        continue;
+      }
+      if (*event == 0 || ++signals_seen > 1) break;
+      LOG(INFO) << "coordinator.drains signal=" << *event;
+      server->SetServing(false);
+      loop.Drain(drain_limit);
+    }
+    // What is written is still delivered; workers' streams end here.
+    server->Shutdown(absl::Seconds(1));
+  }
+  LOG(INFO) << "coordinator.ends";
+  return absl::OkStatus();
+}
+
+int Main(const std::vector<std::string>& args) {
+  CoordinatorOptions options;
+  bool help = false;
+  FlagTable flags;
+  flags.Add("help", &help, "print this");
+  AddFlags(&options, &flags);
+  const absl::StatusOr<std::vector<std::string>> rest = flags.Parse(args);
+  absl::Status status = rest.status();
+  if (status.ok() && !rest->empty()) {
+    status = absl::InvalidArgumentError(absl::StrCat("unexpected argument '", rest->front(), "'"));
+  }
+  if (status.ok() && help) {
+    std::printf(
+        "usage: cairn-coordinator --model PATH --secret-file PATH [flags]\n"
+        "Front door, membership and text of a cluster; workers dial it. `cairn serve` starts "
+        "both.\n"
+        "%s",
+        flags.Help().c_str());
+    return 0;
+  }
+  SetLogTag("coordinator");
+  if (status.ok()) status = Run(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "cairn-coordinator: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace cairn
+
+int main(int argc, char** argv) { return cairn::Main({argv + 1, argv + argc}); }
