@@ -1,0 +1,33 @@
+// Progress of something that takes a while: a bar that is drawn over on a terminal, lines
+// elsewhere. Thread: one.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace cairn {
+
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::FILE* out);
+  ~ProgressLine() { Clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // `share`: 0..1. Without a terminal a line is printed when `text` changes, share aside, or
+  // another tenth is done.
+  void Show(double share, const std::string& text);
+  // Prints a line of its own.
+  void Say(const std::string& line);
+  // Takes the bar away.
+  void Clear();
+
+ private:
+  std::FILE* const out_;
+  const bool terminal_;
+  bool drawn_ = false;
+  std::string last_text_;
+  int last_tenth_ = -1;
+};
+
+}  // namespace cairn
