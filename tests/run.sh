@@ -92,7 +92,8 @@ test_programs() {
   local preset=$1
   shift
   comm -12 \
-    <(ctest --test-dir "build/$preset" -N "$@" 2>/dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | sort) \
+    <(ctest --test-dir "build/$preset" -N "$@" 2>/dev/null |
+      sed -n 's/^ *Test *#[0-9]*: //p' | sort) \
     <(ninja -C "build/$preset" -t targets all |
       sed -n 's,^tests/\([a-z0-9_]*\): .*,\1,p' | sort)
 }
