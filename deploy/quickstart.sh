@@ -102,8 +102,11 @@ start_cluster() {
     return
   fi
   [ -z "${pid:-}" ] || stop_cluster
+  ! "$cairn" status --endpoint "127.0.0.1:$port" >/dev/null 2>&1 ||
+    die "another cluster listens on port $port: choose one with --port"
   say "starting a coordinator and two workers, each with half of the model"
-  setsid "$cairn" serve --model "$model" --tp 2 --port "$port" >"$log" 2>&1 </dev/null &
+  setsid "$cairn" serve --model "$model" --tp 2 --port "$port" --state-dir "$state" \
+    >"$log" 2>&1 </dev/null &
   pid=$!
   echo "$pid" >"$pid_file"
   until serving 1; do

@@ -16,7 +16,7 @@ class FlagTableTest : public testing::Test {
   FlagTableTest() {
     table_.Add("json", &json_, "print JSON");
     table_.Add("model", &model_, "FILE", "what to load");
-    table_.Add("isa", &isa_, std::vector<std::string>{"avx2", "avx512", "auto"}, "instructions");
+    table_.AddChoice("isa", &isa_, {"avx2", "avx512", "auto"}, "instructions");
     table_.Add("prompt", &prompt_, "TEXT", "what to say");
     table_.Add("stop", &stop_, "TEXT", "where to end");
     table_.Add("tp", &tp_, 1, 64, "ranks");
