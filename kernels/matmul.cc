@@ -10,11 +10,11 @@ namespace cairn {
 namespace {
 
 // Counts for each leaf of [lo, hi) the subtrees of TreeMiddle that end with it.
-void CountMerges(int lo, int hi, uint8_t* merges) {
+void CountMerges(int lo, int hi, int group, uint8_t* merges) {
   if (hi - lo == 1) return;
-  const int middle = TreeMiddle(lo, hi);
-  CountMerges(lo, middle, merges);
-  CountMerges(middle, hi, merges + (middle - lo));
+  const int middle = TreeMiddle(lo, hi, group);
+  CountMerges(lo, middle, group, merges);
+  CountMerges(middle, hi, group, merges + (middle - lo));
   ++merges[hi - 1 - lo];
 }
 
@@ -65,7 +65,7 @@ void Matmul(const Context& context, const MatmulArgs& args) {
   CHECK_LE(num_leaves, kMaxLeaves);
   uint8_t merges[kMaxLeaves];
   std::memset(merges, 0, num_leaves);
-  CountMerges(call.leaf_lo, call.leaf_hi, merges);
+  CountMerges(call.leaf_lo, call.leaf_hi, args.leaves.group, merges);
   call.merges = merges;
   context.cpu().matmul(call);
 }

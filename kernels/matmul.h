@@ -49,16 +49,23 @@ struct PackedMatrix {
 };
 
 // The part [lo, hi) of a sum's leaves; leaf i spans blocks [begin[i], begin[i + 1]) of K, counted
-// from the first leaf of the whole sum.
+// from the first leaf of the whole sum. Leaves come in groups of `group` that a cut seldom divides
+// (the query heads of a KV head): the tree is one over groups, and inside each group one of leaves.
 struct Leaves {
   // Ascending, one more than there are leaves in the whole sum; at most kMaxLeaves of them.
   std::span<const int32_t> begin = {};
   int lo = 0, hi = 0;
+  int group = 1;
 };
 
 // The fixed tree over leaves [lo, hi): the left part is [lo, middle). A cut of the leaves among any
 // number of ranks splits the tree into whole subtrees, which their owner adds up alone.
-constexpr int TreeMiddle(int lo, int hi) { return lo + (hi - lo + 1) / 2; }
+constexpr int TreeMiddle(int lo, int hi, int group = 1) {
+  const int num_leaves = hi - lo;
+  if (num_leaves <= group) return lo + (num_leaves + 1) / 2;
+  const int num_groups = (num_leaves + group - 1) / group;
+  return lo + (num_groups + 1) / 2 * group;
+}
 
 struct MatmulArgs {
   PackedMatrix weights = {};

@@ -44,6 +44,7 @@ std::vector<Range> LeavesOf(const ShardPlan& plan, Range RankShard::*leaves) {
 struct RowCutSum {
   SumTree tree;
   std::span<const int32_t> leaf_begin;
+  int group = 1;  // of leaves
   Range own;
 };
 
@@ -62,9 +63,9 @@ class DecoderImpl : public Decoder {
         weights_(std::move(weights)),
         team_(team),
         options_(options),
-        head_sum_{SumTree(LeavesOf(plan_, &RankShard::query_heads)), plan_.head_leaf_begin,
-                  shard_.query_heads},
-        ffn_sum_{SumTree(LeavesOf(plan_, &RankShard::ffn_leaves)), plan_.ffn_leaf_begin,
+        head_sum_{SumTree(LeavesOf(plan_, &RankShard::query_heads), plan_.head_group),
+                  plan_.head_leaf_begin, plan_.head_group, shard_.query_heads},
+        ffn_sum_{SumTree(LeavesOf(plan_, &RankShard::ffn_leaves), 1), plan_.ffn_leaf_begin, 1,
                  shard_.ffn_leaves} {}
 
   absl::Status Allocate();
@@ -402,7 +403,7 @@ void DecoderImpl::AddRowCutSum(const Context& context, const PackedMatrix& weigh
                      .leaves = {}};
   const int lo = static_cast<int>(sum.own.begin), hi = static_cast<int>(sum.own.end);
   if (single_rank()) {
-    if (options_.exact) args.leaves = {sum.leaf_begin, lo, hi};
+    if (options_.exact) args.leaves = {sum.leaf_begin, lo, hi, sum.group};
     if (weights.num_tiles > 0) Matmul(context, args);
     context.Sync();
     return;
@@ -428,7 +429,8 @@ void DecoderImpl::AddRowCutSum(const Context& context, const PackedMatrix& weigh
   const std::span<const Range> subtrees = sum.tree.subtrees(options_.rank);
   args.out = reinterpret_cast<float*>(collective_->Outbox());
   for (const Range& subtree : subtrees) {
-    args.leaves = {sum.leaf_begin, static_cast<int>(subtree.begin), static_cast<int>(subtree.end)};
+    args.leaves = {sum.leaf_begin, static_cast<int>(subtree.begin), static_cast<int>(subtree.end),
+                   sum.group};
     args.first_block = sum.leaf_begin[subtree.begin] - sum.leaf_begin[lo];
     if (weights.num_tiles > 0) Matmul(context, args);
     args.out += elements;
@@ -493,8 +495,9 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const RankShard& shard, DType
 
 int64_t MaxMessageBytes(const ModelConfig& config, const ShardPlan& plan, int32_t max_rows,
                         int32_t max_logit_rows) {
-  const int subtrees = std::max(SumTree(LeavesOf(plan, &RankShard::query_heads)).max_subtrees(),
-                                SumTree(LeavesOf(plan, &RankShard::ffn_leaves)).max_subtrees());
+  const int subtrees =
+      std::max(SumTree(LeavesOf(plan, &RankShard::query_heads), plan.head_group).max_subtrees(),
+               SumTree(LeavesOf(plan, &RankShard::ffn_leaves), 1).max_subtrees());
   int64_t vocab_tiles = 0;
   for (const RankShard& shard : plan.ranks)
     vocab_tiles = std::max(vocab_tiles, shard.vocab_tiles.size());

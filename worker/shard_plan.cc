@@ -38,15 +38,15 @@ void CutHeads(const ModelConfig& config, ShardPlan* plan) {
   }
 }
 
-void OwnSubtreesBelow(int lo, int hi, Range own, std::vector<Range>* out) {
+void OwnSubtreesBelow(int lo, int hi, int group, Range own, std::vector<Range>* out) {
   if (own.begin <= lo && hi <= own.end) {
     out->push_back({lo, hi});
     return;
   }
   if (hi - lo == 1 || own.end <= lo || hi <= own.begin) return;
-  const int middle = TreeMiddle(lo, hi);
-  OwnSubtreesBelow(lo, middle, own, out);
-  OwnSubtreesBelow(middle, hi, own, out);
+  const int middle = TreeMiddle(lo, hi, group);
+  OwnSubtreesBelow(lo, middle, group, own, out);
+  OwnSubtreesBelow(middle, hi, group, own, out);
 }
 
 }  // namespace
@@ -70,6 +70,7 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks
   }
   ShardPlan plan;
   plan.ranks.resize(num_ranks);
+  plan.head_group = config.num_heads / config.num_kv_heads;
   const int64_t head_blocks = BlocksFor(config.head_dim);
   for (int head = 0; head <= config.num_heads; ++head)
     plan.head_leaf_begin.push_back(static_cast<int32_t>(head * head_blocks));
@@ -86,9 +87,9 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks
   return plan;
 }
 
-std::vector<Range> OwnSubtrees(int num_leaves, Range own) {
+std::vector<Range> OwnSubtrees(int num_leaves, int group, Range own) {
   std::vector<Range> out;
-  OwnSubtreesBelow(0, num_leaves, own, &out);
+  OwnSubtreesBelow(0, num_leaves, group, own, &out);
   return out;
 }
 

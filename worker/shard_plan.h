@@ -33,6 +33,7 @@ struct ShardPlan {
   // Leaf i of a sum spans the 32-blocks [begin[i], begin[i + 1]) of its packed K.
   std::vector<int32_t> head_leaf_begin;
   std::vector<int32_t> ffn_leaf_begin;
+  int head_group = 1;  // query heads of a KV head: leaves that a cut seldom divides
   std::vector<RankShard> ranks;
 
   int num_head_leaves() const { return static_cast<int>(head_leaf_begin.size()) - 1; }
@@ -45,6 +46,6 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks
 
 // The largest whole subtrees of the tree over leaves [0, num_leaves) that lie inside `own`, in
 // order: what the owner of those leaves adds up alone.
-std::vector<Range> OwnSubtrees(int num_leaves, Range own);
+std::vector<Range> OwnSubtrees(int num_leaves, int group, Range own);
 
 }  // namespace cairn

@@ -10,13 +10,14 @@
 
 namespace cairn {
 
-SumTree::SumTree(std::span<const Range> leaves) {
+SumTree::SumTree(std::span<const Range> leaves, int group) : group_(group) {
   int64_t end = 0;
   for (const Range& own : leaves) {
     CHECK_EQ(own.begin, end);
     end = own.end;
   }
-  for (const Range& own : leaves) subtrees_.push_back(OwnSubtrees(static_cast<int>(end), own));
+  for (const Range& own : leaves)
+    subtrees_.push_back(OwnSubtrees(static_cast<int>(end), group, own));
   root_ = Build(0, static_cast<int>(end), 1);
 }
 
@@ -36,7 +37,7 @@ int SumTree::Build(int lo, int hi, int depth) {
     return static_cast<int>(nodes_.size()) - 1;
   }
   CHECK(hi - lo > 1) << "a leaf without an owner: " << lo;
-  const int middle = TreeMiddle(lo, hi);
+  const int middle = TreeMiddle(lo, hi, group_);
   const int left = Build(lo, middle, depth + 1);
   const int right = Build(middle, hi, depth + 1);
   nodes_.push_back({.left = left, .right = right});

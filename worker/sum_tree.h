@@ -16,8 +16,9 @@ namespace cairn {
 
 class SumTree {
  public:
-  // leaves[r]: the leaves of rank r; contiguous, in rank order, together [0, num_leaves).
-  explicit SumTree(std::span<const Range> leaves);
+  // leaves[r]: the leaves of rank r; contiguous, in rank order, together [0, num_leaves). `group`:
+  // of Leaves in kernels/matmul.h.
+  SumTree(std::span<const Range> leaves, int group);
 
   // What each rank computes and sends, in order.
   std::span<const Range> subtrees(int rank) const { return subtrees_[rank]; }
@@ -42,6 +43,7 @@ class SumTree {
                         int64_t message_floats, Range chunk, int node, int depth,
                         float* scratch) const;
 
+  const int group_;
   std::vector<std::vector<Range>> subtrees_;
   std::vector<Node> nodes_;
   int root_ = -1;

@@ -89,6 +89,11 @@ TEST(ShardPlanTest, MoreRanksThanTheModelAllowsAreRefusedByTheLimit) {
   EXPECT_FALSE(MakeShardPlan(Config(9, 3, 1536, 49152), -1).ok());
 }
 
+TEST(ShardPlanTest, ACutBetweenKvHeadsSendsOneSumARank) {
+  EXPECT_EQ(OwnSubtrees(9, 3, {0, 6}), (std::vector<Range>{{0, 6}}));
+  EXPECT_EQ(OwnSubtrees(9, 3, {6, 9}), (std::vector<Range>{{6, 9}}));
+}
+
 // A collective whose inboxes are given.
 class GivenInboxes : public Collective {
  public:
@@ -108,10 +113,10 @@ class GivenInboxes : public Collective {
   std::vector<std::vector<float>> inboxes_;
 };
 
-float SumOf(const std::vector<float>& leaves, int lo, int hi) {
+float SumOf(const std::vector<float>& leaves, int group, int lo, int hi) {
   if (hi - lo == 1) return leaves[lo];
-  const int middle = TreeMiddle(lo, hi);
-  return SumOf(leaves, lo, middle) + SumOf(leaves, middle, hi);
+  const int middle = TreeMiddle(lo, hi, group);
+  return SumOf(leaves, group, lo, middle) + SumOf(leaves, group, middle, hi);
 }
 
 TEST(SumTreeTest, AnyCutOfTheLeavesGivesTheBitsOfOneOwner) {
@@ -125,22 +130,24 @@ TEST(SumTreeTest, AnyCutOfTheLeavesGivesTheBitsOfOneOwner) {
     for (auto& element : leaves)
       for (float& leaf : element) leaf = value(random);
     for (int ranks = 1; ranks <= num_leaves; ++ranks) {
+      const int group = 1 + (num_leaves + ranks) % 4;
       std::vector<Range> cut;
       for (int rank = 0; rank < ranks; ++rank) cut.push_back(Split(num_leaves, ranks, rank));
-      const SumTree tree(cut);
+      const SumTree tree(cut, group);
       std::vector<std::vector<float>> inboxes(ranks);
       for (int rank = 0; rank < ranks; ++rank)
         for (const Range& subtree : tree.subtrees(rank))
           for (int64_t i = 0; i < kElements; ++i)
-            inboxes[rank].push_back(
-                SumOf(leaves[i], static_cast<int>(subtree.begin), static_cast<int>(subtree.end)));
+            inboxes[rank].push_back(SumOf(leaves[i], group, static_cast<int>(subtree.begin),
+                                          static_cast<int>(subtree.end)));
       const GivenInboxes collective(inboxes);
       std::vector<float> x(kElements, 0.25f), scratch(tree.scratch_floats());
       (*team)->Run([&](const Context& context) {
         tree.Add(context, collective, kElements, {0, kElements}, scratch.data(), x.data());
       });
       for (int64_t i = 0; i < kElements; ++i)
-        ASSERT_EQ(x[i], 0.25f + SumOf(leaves[i], 0, num_leaves)) << num_leaves << " " << ranks;
+        ASSERT_EQ(x[i], 0.25f + SumOf(leaves[i], group, 0, num_leaves))
+            << num_leaves << " " << ranks;
     }
   }
 }
