@@ -34,8 +34,8 @@ struct AttentionArgs {
   KvLayer kv = {};
   const float* queries = nullptr;  // [T][query_stride]: num_heads * head_dim, rotated and scaled
   int64_t query_stride = 0;
-  int num_heads =
-      0;  // query heads of the rank; kv head of q head h is h / (num_heads / num_kv_heads)
+  // Query heads of the rank; the KV head of query head h is h / (num_heads / num_kv_heads).
+  int num_heads = 0;
   int head_dim = 0;  // D_true; kv.head_dim is padded
   std::span<const AttentionSequence> sequences = {};
   Activations out = {};  // [T]: head h at block h * BlocksFor(head_dim), each head a logical shard
@@ -50,15 +50,16 @@ class AttentionScratch {
     int64_t max_sequences = 0;  // of a step
     int64_t max_context = 0;    // tokens of one sequence
     int num_heads = 0, num_kv_heads = 0, head_dim = 0;
-    // Bounds (sequence, kv head, tile) units of split decode that are in flight at once.
-    int64_t max_split_units = 0;  // 0: chosen from the above
+    // Bounds the (sequence position, KV head, tile) softmax states in flight at once, where the
+    // context is split; more than these take another round. 0: chosen from the above.
+    int64_t max_split_units = 0;
   };
   static std::unique_ptr<AttentionScratch> Create(const Limits& limits);
   virtual ~AttentionScratch() = default;
 };
 
 // Every thread of the team calls it with the same args. Syncs inside; results of all threads are
-// visible to the caller after its next Sync.
+// visible to the caller after its next Sync, and only then may the scratch be used again.
 void PagedAttention(const Context& context, const AttentionArgs& args, AttentionScratch& scratch);
 
 }  // namespace cairn

@@ -33,8 +33,8 @@ struct SamplingParams {
   uint64_t seed = 0;
   uint32_t choice = 0;        // index of the choice when n > 1
   int32_t num_logprobs = -1;  // -1: none; 0: the chosen token's; n: also the n best
-  std::vector<std::pair<int32_t, float>> logit_bias =
-      {};  // ids checked against the vocabulary before
+  // Added to logits; ids are checked against the vocabulary before.
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
 };
 
 // Counts of tokens a request has seen, for the penalties. Sorted by id.
@@ -56,14 +56,16 @@ struct SampleArgs {
 struct SampledToken {
   int32_t token = -1;
   // log softmax of the raw logits (before temperature and filters, after nothing): as other engines
-  // report them. Filled when params->num_logprobs >= 0.
+  // report them. Filled when params->num_logprobs >= 0; -infinity where the logit is NaN.
   float logprob = 0;
   std::vector<std::pair<int32_t, float>> top_logprobs = {};  // best first, ties by lower id
 };
 
 // Order: bias, banned, penalties, (greedy: argmax) temperature, top-k, top-p, min-p, draw.
 // top-p keeps the smallest set of most probable tokens whose mass reaches top_p; ties by lower id.
-// Thread: any; scratch is thread-local memory of the call.
+// A NaN counts as -infinity; where no logit is above -infinity the lowest id that is not banned is
+// chosen, so the token is always in range.
+// Thread: any; scratch is memory of the call.
 SampledToken SampleToken(const CpuKernels& cpu, const SampleArgs& args);
 
 // The probabilities left after temperature and filters, as SampleToken draws from them; for tests.

@@ -12,7 +12,7 @@ namespace cairn::avx2 {
 
 // Attention: query rows that share a load, and vectors that the registers hold at once.
 inline constexpr int kWideStrip = 6;
-inline constexpr int kStripVectors = 8;
+inline constexpr int kStripVectors = 7;
 
 struct F32x8 {
   __m256 v;
