@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/secret.h"
 
 namespace cairn {
 namespace {
@@ -108,6 +109,9 @@ absl::StatusOr<LocalCluster> LocalCluster::Start(const Options& options,
       return absl::NotFoundError(absl::StrCat("program missing: ", program.path));
     }
   }
+  // Before any child looks for it.
+  RETURN_IF_ERROR(
+      ReadOrCreateSecretFile(absl::StrCat(options.state_directory, "/secret")).status());
   for (Program& program : cluster.programs_) RETURN_IF_ERROR(cluster.StartProgram(&program));
   return cluster;
 }

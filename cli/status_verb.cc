@@ -82,7 +82,7 @@ void PrintRank(const RankView& rank) {
   }
   const std::string loading =
       rank.state == "loading" ? absl::StrFormat(" %.0f %%", 100 * rank.loading) : std::string();
-  std::printf("  rank %d  %s%s  %s  address %s  %d threads  %.1f MiB of weights\n", rank.rank,
+  std::printf("  rank %d  %s%s  %s  address %s  threads %d  %.1f MiB of weights\n", rank.rank,
               rank.state.c_str(), loading.c_str(), rank.worker.c_str(), rank.address.c_str(),
               rank.threads, static_cast<double>(rank.weight_bytes) / (1 << 20));
 }

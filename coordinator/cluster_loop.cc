@@ -125,6 +125,8 @@ void ClusterLoop::AfterEvents() {
   for (auto& [id, request] : requests_) {
     request.answer->Fail(absl::UnavailableError("the coordinator ends: the drain took too long"));
   }
+  for (auto& [id, stream] : streams_) stream->Close(absl::UnavailableError("coordinator ends"));
+  streams_.clear();
   on_drained_();
 }
 

@@ -48,12 +48,12 @@ struct SamplingCall {
 };
 
 struct ToolCallInput {
-  std::string id, name, arguments_json;
+  std::string id{}, name{}, arguments_json{};
 };
 
 struct MessageInput {
-  std::string role, content, name, tool_call_id;
-  std::vector<ToolCallInput> tool_calls;
+  std::string role{}, content{}, name{}, tool_call_id{};
+  std::vector<ToolCallInput> tool_calls{};
 };
 
 struct ConversationInput {

@@ -21,6 +21,7 @@ namespace {
 constexpr int kKeepaliveMs = 3'000;
 constexpr int kKeepaliveTimeoutMs = 4'000;
 constexpr size_t kMaxBatchedTokens = 256;
+constexpr absl::Duration kConnectSlice = absl::Milliseconds(50);
 
 class Connection final : public ControlConnection {
  public:
@@ -155,10 +156,7 @@ class ControlClientImpl final : public ControlClient {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
         options_.coordinator, grpc::InsecureChannelCredentials(), arguments);
-    if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + options_.connect_timeout))) {
-      return absl::UnavailableError(
-          absl::StrCat("no coordinator answers at ", options_.coordinator));
-    }
+    RETURN_IF_ERROR(WaitForConnected(channel.get()));
     const std::unique_ptr<v1::Control::Stub> stub = v1::Control::NewStub(channel);
     const auto connection = std::make_shared<Connection>(options_.max_queued_messages);
     connection_.store(connection);
@@ -175,11 +173,24 @@ class ControlClientImpl final : public ControlClient {
     callbacks_.on_attached(connection);
     std::thread writer([&] { connection->WriteAll(); });
     const absl::Status decoded = connection->ReadAll(callbacks_.on_message);
-    if (!decoded.ok() || !ending_.load()) connection->Close();
+    // The stream has ended, and why is still to be read: only our own refusal cancels it.
+    decoded.ok() ? connection->CloseAfterSending() : connection->Close();
     writer.join();
     const absl::Status finished = connection->Finish();
     connection_.store(nullptr);
     callbacks_.on_detached(decoded.ok() ? finished : decoded);
+    return absl::OkStatus();
+  }
+
+  // In slices, so that the end of the client is not waited for.
+  absl::Status WaitForConnected(grpc::Channel* channel) {
+    const absl::Time deadline = absl::Now() + options_.connect_timeout;
+    while (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kConnectSlice))) {
+      if (ending_.load() || absl::Now() >= deadline) {
+        return absl::UnavailableError(
+            absl::StrCat("no coordinator answers at ", options_.coordinator));
+      }
+    }
     return absl::OkStatus();
   }
 

@@ -15,9 +15,11 @@ JobEvent ToJobEvent(JobId job, const TokenEvent& event) {
   JobEvent out;
   out.job = job;
   out.has_token = event.has_token;
-  out.token = event.token.token;
-  out.logprob = event.token.logprob;
-  out.top_logprobs = event.token.top_logprobs;
+  if (event.has_token) {
+    out.token = event.token.token;
+    out.logprob = event.token.logprob;
+    out.top_logprobs = event.token.top_logprobs;
+  }
   switch (event.finish_reason) {
     case FinishReason::kNone:
       break;

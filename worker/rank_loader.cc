@@ -28,6 +28,7 @@ RankOptions MakeOptions(const AssignMessage& assignment, const RankLoaderOptions
   options.max_running = settings.max_running;
   options.context_length = settings.context_tokens;
   options.num_token_ids = tokenizer.vocab_size();
+  options.num_blocks = 1;  // until the size of a block is known
   const int local_ranks = loader.local_ranks > 0 ? loader.local_ranks : assignment.ranks_on_host;
   const CpuLimits limits = ReadCpuLimits();
   options.num_threads = loader.threads > 0 ? loader.threads : limits.ThreadsPerRank(local_ranks);
