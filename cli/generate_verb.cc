@@ -9,6 +9,7 @@
 #include "cli/api_client.h"
 #include "cli/model_flags.h"
 #include "cli/offline.h"
+#include "cli/online_bench.h"
 #include "cli/verbs.h"
 #include "model/json_text.h"
 #include "model/utf8.h"
@@ -167,6 +168,7 @@ int RunLogits(const Arguments& arguments) {
 
 int RunBench(const Arguments& arguments) {
   BenchFlags bench;
+  OnlineBenchFlags online;
   FlagTable flags;
   flags.Add("prompt", &bench.prompt_tokens, 0, 1 << 24, "tokens prefilled; 0: no prefill");
   flags.Add("gen", &bench.gen, 0, 1 << 24, "tokens decoded; 0: no decode");
@@ -174,12 +176,29 @@ int RunBench(const Arguments& arguments) {
   flags.Add("batch", &bench.batch, 1, 4096, "sequences decoded at once");
   flags.Add("repeat", &bench.repeat, 1, 1000, "runs, of which the median counts");
   flags.Add("json", &bench.json, "one JSON object");
+  flags.Add("endpoint", &online.endpoint, "HOST:PORT",
+            "measure streams against the cluster served there; of the flags above --prompt, --gen "
+            "and --json count");
+  flags.Add("streams", &online.streams, 1, 1024, "requests at once, with --endpoint");
+  flags.Add("shared-prefix", &online.shared_prefix, 0, 1 << 20,
+            "leading tokens that all prompts share, with --endpoint");
+  flags.Add("warm", &online.warm, "compute the shared prefix before the measurement");
   AddEngineFlags(&bench.engine, &flags);
   const ParsedVerb parsed = ParseVerb(
       "usage: cairn bench --model PATH [flags]\n"
-      "Prefill and decode rates in tokens per second, as llama-bench defines pp, tg and depth.",
+      "       cairn bench --endpoint HOST:PORT [--streams N] [flags]\n"
+      "Prefill and decode rates in tokens per second, as llama-bench defines pp, tg and depth; or\n"
+      "what several streams at once get from a served cluster.",
       &flags, arguments, 0);
   if (parsed.done) return parsed.exit_status;
+  if (!online.endpoint.empty()) {
+    online.prompt_tokens = bench.prompt_tokens;
+    online.gen = bench.gen;
+    online.json = bench.json;
+    if (online.prompt_tokens < 1 || online.gen < 1)
+      return ReportUsage("--prompt and --gen must be at least 1 with --endpoint");
+    return RunOnlineBench(online);
+  }
   if (bench.engine.model.empty()) return ReportUsage("--model is missing: see --help");
   return RunOfflineBench(bench);
 }
