@@ -125,7 +125,7 @@ TEST(GgufTest, RefusesAFileCutAtAnyByte) {
 TEST(GgufTest, RefusesAMappedFileCutAtAnyByteNamingFileAndTensor) {
   const std::vector<std::byte> file = SmallFile().File();
   TemporaryFolder folder;
-  for (size_t length = 0; length < file.size(); length += 7) {
+  for (size_t length = 0; length < file.size(); length += 31) {
     const std::string path = folder.Write("cut.gguf", std::span(file).first(length));
     const absl::Status status = Checkpoint::Open(path).status();
     ASSERT_TRUE(absl::IsInvalidArgument(status)) << length << " " << status;
@@ -239,7 +239,7 @@ TEST(GgufTest, RefusesArraysNestedTooDeeply) {
   writer.AddRaw("deep", 9, nested(kMaxMetadataArrayDepth));
   EXPECT_TRUE(Parse(writer.File()).ok());
   writer = SmallFile();
-  writer.AddRaw("deep", 9, nested(100'000));
+  writer.AddRaw("deep", 9, nested(10'000));
   EXPECT_THAT(Refusal(writer.File()), HasSubstr("nested too deeply"));
 }
 

@@ -1,0 +1,26 @@
+// Any bytes as a safetensors file, and its header as the index of shards.
+#include "model/safetensors.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "model/json_text.h"
+#include "tests/fuzz/model_file_fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::span<const std::byte> file = std::as_bytes(std::span(data, size));
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const absl::StatusOr<nlohmann::json> json = cairn::ParseJson(text, {}); json.ok()) {
+    (void)cairn::ParseShardIndex(*json);
+  }
+  const absl::StatusOr<std::vector<cairn::Tensor>> tensors = cairn::ParseSafetensors(file);
+  if (!tensors.ok()) return 0;
+  volatile uint64_t sum = 0;
+  for (const cairn::Tensor& tensor : *tensors) sum = sum + cairn::ReadAll(tensor);
+  cairn::InspectInput(data, size, ".safetensors");
+  return 0;
+}
