@@ -242,12 +242,12 @@ class AdminService final : public v1::Admin::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewCairnService(const FrontDoor& door) {
-  return std::make_unique<CairnService>(door);
+ServiceHandle NewCairnService(const FrontDoor& door) {
+  return ServiceHandle(new CairnService(door));
 }
 
-std::unique_ptr<grpc::Service> NewAdminService(const FrontDoor& door) {
-  return std::make_unique<AdminService>(door);
+ServiceHandle NewAdminService(const FrontDoor& door) {
+  return ServiceHandle(new AdminService(door));
 }
 
 }  // namespace cairn

@@ -8,12 +8,9 @@
 
 #include "base/secret.h"
 #include "coordinator/cluster_loop.h"
+#include "coordinator/grpc_server.h"
 #include "coordinator/served_model.h"
 #include "coordinator/text_workers.h"
-
-namespace grpc {
-class Service;
-}
 
 namespace cairn {
 
@@ -29,7 +26,7 @@ struct FrontDoor {
   std::function<void()> drain;  // asked for over the wire, by someone who knows the secret
 };
 
-std::unique_ptr<grpc::Service> NewCairnService(const FrontDoor& door);
-std::unique_ptr<grpc::Service> NewAdminService(const FrontDoor& door);
+ServiceHandle NewCairnService(const FrontDoor& door);
+ServiceHandle NewAdminService(const FrontDoor& door);
 
 }  // namespace cairn

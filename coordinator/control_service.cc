@@ -180,8 +180,8 @@ class ControlService final : public v1::Control::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewControlService(ClusterLoop* loop, const ClusterSecret* secret) {
-  return std::make_unique<ControlService>(loop, secret);
+ServiceHandle NewControlService(ClusterLoop* loop, const ClusterSecret* secret) {
+  return ServiceHandle(new ControlService(loop, secret));
 }
 
 }  // namespace cairn

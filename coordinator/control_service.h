@@ -11,10 +11,7 @@
 #include "absl/time/time.h"
 #include "base/secret.h"
 #include "coordinator/cluster_loop.h"
-
-namespace grpc {
-class Service;
-}
+#include "coordinator/grpc_server.h"
 
 namespace cairn {
 
@@ -24,6 +21,6 @@ inline constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
 inline constexpr int kMaxQueuedControlMessages = 8192;
 
 // `loop` and `secret` outlive the service.
-std::unique_ptr<grpc::Service> NewControlService(ClusterLoop* loop, const ClusterSecret* secret);
+ServiceHandle NewControlService(ClusterLoop* loop, const ClusterSecret* secret);
 
 }  // namespace cairn

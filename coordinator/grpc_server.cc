@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/service_type.h>
 
 #include <utility>
 
@@ -56,6 +57,8 @@ absl::Status CheckAddress(const GrpcServer::Options& options) {
 }
 
 }  // namespace
+
+void DeleteService::operator()(grpc::Service* service) const { delete service; }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const Options& options, const std::vector<grpc::Service*>& services) {

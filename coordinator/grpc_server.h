@@ -16,6 +16,12 @@ class Service;
 
 namespace cairn {
 
+// A gRPC service, owned where gRPC's headers are not seen.
+struct DeleteService {
+  void operator()(grpc::Service* service) const;
+};
+using ServiceHandle = std::unique_ptr<grpc::Service, DeleteService>;
+
 class GrpcServer {
  public:
   struct Options {

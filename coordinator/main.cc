@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <grpcpp/impl/codegen/service_type.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/bounded_queue.h"
@@ -101,15 +99,37 @@ absl::StatusOr<ClusterLoop::Options> LoopOptions(const CoordinatorOptions& optio
   return loop;
 }
 
+// What the main thread is woken for.
+enum class Wake : uint8_t { kSignal, kServes, kServesNot, kDrained };
+
+void Push(BoundedQueue<Wake>* wakes, Wake wake) {
+  if (!wakes->TryPush(std::move(wake))) LOG(ERROR) << "main.wake_lost";
+}
+
+// Until requests are drained after a first signal, or a second one comes.
+void ServeUntilDrained(BoundedQueue<Wake>* wakes, GrpcServer* server, ClusterLoop* loop,
+                       absl::Duration drain_limit) {
+  bool draining = false;
+  while (true) {
+    const std::optional<Wake> wake = wakes->Pop(absl::Seconds(3600));
+    if (!wake.has_value()) continue;
+    if (*wake == Wake::kDrained || (*wake == Wake::kSignal && draining)) return;
+    if (*wake == Wake::kSignal) {
+      LOG(INFO) << "coordinator.drains";
+      draining = true;
+      loop->Drain(drain_limit);
+    }
+    server->SetServing(*wake == Wake::kServes && !draining);
+  }
+}
+
 absl::Status Run(const CoordinatorOptions& options) {
   if (options.model.empty()) return absl::InvalidArgumentError("--model is missing: see --help");
   if (options.secret_file.empty()) {
     return absl::InvalidArgumentError("--secret-file is missing: see --help");
   }
-  BoundedQueue<int> wake(16);  // a signal, or 0: drained
-  SignalWatch signals([&](int signal) {
-    if (!wake.TryPush(std::move(signal))) LOG(WARNING) << "signal.ignored";
-  });
+  BoundedQueue<Wake> wakes(1024);
+  const SignalWatch signals([&](int) { Push(&wakes, Wake::kSignal); });
   ASSIGN_OR_RETURN(const ClusterSecret secret, ReadOrCreateSecretFile(options.secret_file));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
   ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(*checkpoint));
@@ -117,54 +137,31 @@ absl::Status Run(const CoordinatorOptions& options) {
                    ServedModel::Load(*checkpoint, config, options.settings.context_tokens));
   ASSIGN_OR_RETURN(const ClusterLoop::Options loop_options,
                    LoopOptions(options, *model, ModelDigest(*checkpoint, config)));
+  const absl::Duration drain_limit = absl::Seconds(options.drain_seconds);
 
-  std::unique_ptr<GrpcServer> server;
-  BoundedQueue<bool> serving(1024);  // until the server is there
   ClusterLoop loop(
       loop_options, model.get(),
-      [&](bool serves) {
-        if (!serving.TryPush(std::move(serves))) LOG(ERROR) << "serving.lost";
-        if (!wake.TryPush(-1)) LOG(ERROR) << "serving.lost";
-      },
-      [&] {
-        if (!wake.TryPush(0)) LOG(ERROR) << "drained.lost";
-      });
-  const absl::Duration drain_limit = absl::Seconds(options.drain_seconds);
-  std::unique_ptr<grpc::Service> services[3];
-  {
-    // Text workers hold calls of the services: they end first.
-    TextWorkers text(options.text_threads, kMaxQueuedPrompts);
-    const FrontDoor door{
-        .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
-          loop.Drain(drain_limit);
-        }};
-    services[0] = NewCairnService(door);
-    services[1] = NewAdminService(door);
-    services[2] = NewControlService(&loop, &secret);
-    ASSIGN_OR_RETURN(server,
-                     GrpcServer::Start({.address = options.listen, .insecure = options.insecure},
-                                       {services[0].get(), services[1].get(), services[2].get()}));
-    LOG(INFO) << "coordinator.listens address=" << options.listen << " port=" << server->port()
-              << " model=" << model->name() << " run=" << loop_options.cluster.run_id
-              << " groups=" << options.groups << " tp=" << options.tp;
-    int signals_seen = 0;
-    while (true) {
-      const std::optional<int> event = wake.Pop(absl::Seconds(3600));
-      if (!event.has_value()) continue;
-      if (*event == -1) {
-        while (const std::optional<bool> serves = serving.Pop(absl::ZeroDuration())) {
-          server->SetServing(*serves);
-        }
-        continue;
-      }
-      if (*event == 0 || ++signals_seen > 1) break;
-      LOG(INFO) << "coordinator.drains signal=" << *event;
-      server->SetServing(false);
-      loop.Drain(drain_limit);
-    }
-    // What is written is still delivered; workers' streams end here.
-    server->Shutdown(absl::Seconds(1));
-  }
+      [&](bool serves) { Push(&wakes, serves ? Wake::kServes : Wake::kServesNot); },
+      [&] { Push(&wakes, Wake::kDrained); });
+  ServiceHandle services[3];
+  // The text workers hold calls of the services: they end first.
+  TextWorkers text(options.text_threads, kMaxQueuedPrompts);
+  const FrontDoor door{
+      .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
+        loop.Drain(drain_limit);
+      }};
+  services[0] = NewCairnService(door);
+  services[1] = NewAdminService(door);
+  services[2] = NewControlService(&loop, &secret);
+  ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                   GrpcServer::Start({.address = options.listen, .insecure = options.insecure},
+                                     {services[0].get(), services[1].get(), services[2].get()}));
+  LOG(INFO) << "coordinator.listens address=" << options.listen << " port=" << server->port()
+            << " model=" << model->name() << " run=" << loop_options.cluster.run_id
+            << " groups=" << options.groups << " tp=" << options.tp;
+  ServeUntilDrained(&wakes, server.get(), &loop, drain_limit);
+  // What is written is still delivered; workers' streams end here.
+  server->Shutdown(absl::Seconds(1));
   LOG(INFO) << "coordinator.ends";
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Real processes that are killed or stopped at any moment: nothing hangs, every block comes back, and the
-next request gives the same tokens as before."""
+"""Real processes that are killed or stopped at any moment: nothing hangs, every block comes back,
+and the next request gives the same tokens as before."""
 import json
 import os
 import signal
@@ -75,11 +75,13 @@ class LostRanks(Faults):
                     self.check_client_ended(client, 10, "rank")
                     self.assertLess(time.monotonic() - start, 5 * PATIENCE)
                     status = wait_until(
-                        lambda: (s := cluster.status()) and not s["serving"] and s, 10, "it is lost")
+                        lambda: (s := cluster.status()) and not s["serving"] and s, 10,
+                        "it is lost")
                     self.assertIn(f"rank {rank} of 2", status["groups"][0]["last_failure"])
                     cluster.start_worker(number)
                     self.check_recovered(cluster)
-                    self.assertEqual(loads(cluster.log(other)), before, "the survivor loaded again")
+                    self.assertEqual(loads(cluster.log(other)), before,
+                                     "the survivor loaded again")
 
     def test_a_stopped_rank_is_lost_within_seconds_and_may_come_back(self):
         cluster = self.start(tp=2)
@@ -285,7 +287,7 @@ class Strangers(Faults):
                      stdout=subprocess.DEVNULL).returncode == 0,
                      "network namespaces need root and iproute2")
 class TwoHosts(unittest.TestCase):
-    """The coordinator and rank 0 in one network namespace, rank 1 in another, joined by a veth pair."""
+    """Coordinator and rank 0 in one network namespace, rank 1 in another, joined by a veth pair."""
 
     def run_ip(self, *arguments):
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True)

@@ -10,7 +10,8 @@ import time
 
 import tiny_model
 
-BIN = os.environ.get("CAIRN_BIN", os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
+BIN = os.environ.get("CAIRN_BIN",
+                     os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
 # Sanitizer builds and busy machines need longer; every wait ends all the same.
 PATIENCE = float(os.environ.get("CAIRN_TEST_PATIENCE", "1"))
 
@@ -117,7 +118,7 @@ class Cluster:
         return next(n for n, p in self.processes.items() if p.pid == pid)
 
     def wait_idle(self, seconds=15):
-        """Until no request runs and every block is free or evictable; the accounting is complete."""
+        """Until no request runs and every block is free or evictable: nothing is lost."""
         def idle():
             status = self.status()
             if not status or status["requests_in_flight"]:

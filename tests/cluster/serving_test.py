@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole clusters of real processes on loopback: right answers, any start order, limits, one command."""
+"""Whole clusters of real processes on loopback: right answers, any start order, limits."""
 import json
 import os
 import re
@@ -10,7 +10,8 @@ import time
 import unittest
 
 import tiny_model
-from local_cluster import BIN, PATIENCE, Cluster, cairn, free_port, shared_memory_segments, wait_until
+from local_cluster import (BIN, PATIENCE, Cluster, cairn, free_port, shared_memory_segments,
+                           wait_until)
 
 PROMPT = ("--prompt", "The stones that those who pass leave")
 GREEDY = (*PROMPT, "--greedy", "--ignore-eos", "--max-tokens", 48)
@@ -68,7 +69,8 @@ class RightAnswers(unittest.TestCase):
     def test_chat_streams_an_answer(self):
         with Cluster() as cluster:
             cluster.wait_serving()
-            asked = cairn("chat", "--endpoint", cluster.endpoint, "--max-tokens", 20, "Hello <|end|>")
+            asked = cairn("chat", "--endpoint", cluster.endpoint, "--max-tokens", 20,
+                          "Hello <|end|>")
             self.assertEqual(asked.returncode, 0, asked.stderr)
             talk = cairn("chat", "--endpoint", cluster.endpoint, "--max-tokens", 5,
                          stdin="one\ntwo\n\n")
@@ -104,7 +106,8 @@ class Membership(unittest.TestCase):
             self.assertIn("waiting for rank 1 of 2 of model tiny", refused.stderr)
             cluster.start_worker(1)
             status = cluster.wait_serving()
-            self.assertEqual([r["address"] for r in status["groups"][0]["ranks"]], ["127.0.0.1"] * 2)
+            self.assertEqual([r["address"] for r in status["groups"][0]["ranks"]],
+                             ["127.0.0.1"] * 2)
             cluster.ids(*GREEDY)
 
     def test_a_worker_of_another_model_ends_with_the_reason(self):

@@ -1,6 +1,6 @@
-"""Writes a model folder that loads in milliseconds: two layers of fixed pseudo-random weights, one token
-per byte. Its answers mean nothing, but they depend on every token before them, so that a lost, doubled or
-wrong token shows. Standard library only."""
+"""Writes a model folder that loads in milliseconds: two layers of fixed pseudo-random weights, one
+token per byte. Its answers mean nothing, but they depend on every token before them: a lost,
+doubled or wrong token shows. Standard library only."""
 import json
 import os
 import random

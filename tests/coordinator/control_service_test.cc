@@ -109,7 +109,7 @@ class ControlServiceTest : public testing::Test {
   const std::unique_ptr<ServedModel> model_;
   const ClusterSecret secret_;
   ClusterLoop loop_;
-  const std::unique_ptr<grpc::Service> service_;
+  const ServiceHandle service_;
   std::unique_ptr<GrpcServer> server_;
   std::string address_;
   std::unique_ptr<v1::Control::Stub> stub_;
