@@ -76,6 +76,9 @@ int Converse(ApiClient* client, const ChatFlags& flags) {
 
 int RunChat(const Arguments& arguments) {
   ChatFlags chat;
+  // Small models wander at temperature 1; an answer should stay on its question.
+  chat.sampling.temperature = 0.3f;
+  chat.sampling.top_p = 0.9f;
   FlagTable flags;
   flags.Add("endpoint", &chat.endpoint, "HOST:PORT", "the coordinator");
   flags.Add("system", &chat.system, "TEXT", "system message");
