@@ -35,6 +35,11 @@ namespace {
 
 constexpr int kSpins = 100;
 constexpr absl::Duration kYieldTime = absl::Microseconds(200);
+// A yield that takes longer has given the core to somebody else's work, which keeps it for some
+// milliseconds; a sleeper is put back at once when its peer wakes it. So for some waits after that
+// there is no yielding: under a foreign load this makes the slowest steps several times faster.
+constexpr absl::Duration kContendedYield = absl::Microseconds(100);
+constexpr int kWaitsAfterContention = 256;
 // A sleeper looks this often whether its peers are alive.
 constexpr absl::Duration kSleepSlice = absl::Milliseconds(100);
 // Up to here all ranks add everything; beyond, each adds a part and the parts are gathered. Two
@@ -90,7 +95,8 @@ class ShmCollective final : public Collective {
   absl::Status WaitForAll(ShmProgress* channel, uint32_t round);
   absl::Status Wait(ShmProgress* channel, int peer, uint32_t round);
   absl::Status Sleep(ShmProgress* channel, int peer, uint32_t round);
-  absl::Status CheckPeers(const ShmProgress* channel, int awaited, uint32_t round);
+  absl::Status CheckPeers(const ShmProgress* channel, int awaited, uint32_t round,
+                          bool asks_kernel);
   absl::Status Fail(const absl::Status& cause);
   absl::Status ReduceBuffered(std::span<float> x);
   absl::Status ReduceInParts(std::span<float> x, std::span<const float* const> buffers,
@@ -110,6 +116,7 @@ class ShmCollective final : public Collective {
   std::array<int64_t, kMaxGroupSize> inbox_bytes_{};
   // Of the call under way; set when it first has to wait for long.
   std::optional<Deadline> deadline_;
+  int num_waits_without_yield_ = 0;
   absl::Status failure_;  // the group is unusable once this is set
 };
 
@@ -226,9 +233,15 @@ absl::Status ShmCollective::Wait(ShmProgress* channel, int peer, uint32_t round)
     if (HasReached(channel[peer], round)) return absl::OkStatus();
   }
   if (!deadline_.has_value()) deadline_ = Deadline::After(timeout_);
+  if (num_waits_without_yield_ > 0) {
+    --num_waits_without_yield_;
+    return Sleep(channel, peer, round);
+  }
   const Deadline yield_end = Deadline::After(kYieldTime);
   while (!yield_end.Passed()) {
+    const Deadline contended = Deadline::After(kContendedYield);
     sched_yield();
+    if (contended.Passed()) num_waits_without_yield_ = kWaitsAfterContention;
     if (HasReached(channel[peer], round)) return absl::OkStatus();
   }
   return Sleep(channel, peer, round);
@@ -236,12 +249,16 @@ absl::Status ShmCollective::Wait(ShmProgress* channel, int peer, uint32_t round)
 
 absl::Status ShmCollective::Sleep(ShmProgress* channel, int peer, uint32_t round) {
   ShmProgress& progress = channel[peer];
+  Deadline slice_end = Deadline::After(kSleepSlice);
   while (!HasReached(progress, round)) {
-    RETURN_IF_ERROR(CheckPeers(channel, peer, round));
+    // Asking the kernel who lives costs more than a short wait.
+    const bool asks_kernel = slice_end.Passed();
+    if (asks_kernel) slice_end = Deadline::After(kSleepSlice);
+    RETURN_IF_ERROR(CheckPeers(channel, peer, round, asks_kernel));
     progress.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = progress.round.load(std::memory_order_seq_cst);
     if (!IsAtLeast(seen, round)) {
-      FutexWait(&progress.round, seen, std::min(kSleepSlice, deadline_->Remaining()));
+      FutexWait(&progress.round, seen, std::min(slice_end.Remaining(), deadline_->Remaining()));
     }
     progress.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
@@ -249,10 +266,11 @@ absl::Status ShmCollective::Sleep(ShmProgress* channel, int peer, uint32_t round
 }
 
 // Fails if `awaited`, or any rank that is late, will not come.
-absl::Status ShmCollective::CheckPeers(const ShmProgress* channel, int awaited, uint32_t round) {
+absl::Status ShmCollective::CheckPeers(const ShmProgress* channel, int awaited, uint32_t round,
+                                       bool asks_kernel) {
   for (int peer = 0; peer < size(); ++peer) {
     const bool left = view_.header().members[peer].left.load(std::memory_order_acquire) != 0;
-    const bool dead = segment_ != nullptr && !segment_->IsAlive(peer);
+    const bool dead = asks_kernel && segment_ != nullptr && !segment_->IsAlive(peer);
     // In this order: it may have published and then gone.
     if ((!left && !dead) || HasReached(channel[peer], round)) continue;
     return Fail(absl::UnavailableError(

@@ -3,7 +3,8 @@
 // A segment is a POSIX shared-memory object that has a name only while the group forms. Each rank
 // holds a lock on one byte of it, through its own descriptor, for as long as it lives: the kernel
 // gives the lock back however the rank ends, so that a lock that is free tells of a death without
-// process ids, which are reused and differ between containers.
+// process ids, which are reused and differ between containers. The descriptor is closed on exec; a
+// child that is forked and does not exec would keep its parent alive in the others' eyes.
 #pragma once
 
 #include <atomic>

@@ -4,8 +4,8 @@
 //
 // A wait first polls in a loop, which sees an answer of the local network microseconds after it
 // arrives, and then blocks.
+#include <immintrin.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -265,7 +265,7 @@ absl::Status TcpCollective::Exchange(FrameKind kind, const Deadline& deadline) {
     if (spin_end.Passed()) {
       Block(deadline);
     } else {
-      sched_yield();
+      _mm_pause();
     }
   }
 }
