@@ -51,7 +51,8 @@ function(cairn_test name)
   target_compile_definitions(${name} PRIVATE
     CAIRN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests" CAIRN_BIN="${CMAKE_BINARY_DIR}/bin")
   cairn_settings(${name})
-  target_compile_options(${name} PRIVATE -O1)  # half the time to compile; what is tested has its own
+  # Half the time to compile; the libraries that are tested keep their own level.
+  target_compile_options(${name} PRIVATE -O1)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
