@@ -116,7 +116,7 @@ TEST(KeyTest, NoTwoRandomIdentitiesEncodeAlike) {
   };
   std::set<std::string> encodings;
   std::set<std::vector<std::string>> identities;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     KvIdentity identity;
     std::vector<std::string> values;
     for (const auto field : TextFields()) values.push_back(identity.*field = text());

@@ -160,7 +160,7 @@ TEST_F(PrefixIndexTest, MatchesLikeASearchThroughEverything) {
     return tokens;
   };
   int64_t num_matched = 0;
-  for (int step = 0; step < 5000; ++step) {
+  for (int step = 0; step < 2000; ++step) {
     const Tokens tokens = random_tokens(random() % 14);
     const std::vector<BlockKey> keys = KeysOf(Root(), tokens);
     const auto block = static_cast<int32_t>(random() % 100);
@@ -191,7 +191,7 @@ TEST_F(PrefixIndexTest, MatchesLikeASearchThroughEverything) {
     EXPECT_EQ(match.copy_tokens, static_cast<int32_t>(best));
     num_matched += static_cast<int64_t>(length) + match.copy_tokens;
   }
-  EXPECT_GT(num_matched, 1000);
+  EXPECT_GT(num_matched, 300);
 }
 
 }  // namespace
