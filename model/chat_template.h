@@ -24,11 +24,11 @@ class JinjaTemplate;
 
 // What a template sees of one chat request. JSON texts; an empty view is "not given".
 struct ChatInput {
-  std::string_view messages_json;  // Array of {"role", "content", ...}.
-  std::string_view tools_json;     // Array of tools.
-  std::string_view extra_json;     // Object of further template variables.
+  std::string_view messages_json = {};  // Array of {"role", "content", ...}.
+  std::string_view tools_json = {};     // Array of tools.
+  std::string_view extra_json = {};     // Object of further template variables.
   bool add_generation_prompt = true;
-  absl::CivilSecond now;  // For templates that write the date; local time.
+  absl::CivilSecond now = {};  // For templates that write the date; local time.
 };
 
 // All of the text of the segments.

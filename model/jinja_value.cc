@@ -234,7 +234,10 @@ std::string JinjaFloatText(double value) {
       std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   const std::string scientific(buffer, end.ptr);  // d.ddde+XX
   const size_t mark = scientific.find('e');
-  const int exponent = std::atoi(scientific.c_str() + mark + 1);
+  int exponent = 0;
+  const std::string_view digits = std::string_view(scientific).substr(mark + 2);
+  std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
+  if (scientific[mark + 1] == '-') exponent = -exponent;
   if (exponent < -4 || exponent >= 16) return scientific;
   const auto fixed_end =
       std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed);

@@ -1,4 +1,5 @@
 // Cuts text into the pieces inside which byte pairs may merge, by the model's regular expressions.
+// Letters and numbers are those of Unicode 14 (PCRE2 10.42).
 //
 // Thread: any; constant after Create. A Matcher is used by one thread at a time.
 #pragma once
