@@ -44,9 +44,8 @@ class AttachReactor final : public grpc::ServerBidiReactor<v1::Frame, v1::Frame>
   void Close(const absl::Status& cause) override {
     closed_.store(true);
     if (cause.ok()) return Do(queue_.End(grpc::Status::OK));
-    // A stopped worker would never take the last message: the connection is cut.
+    // What waits is not worth waiting for; a stopped worker would never take it.
     Do(queue_.Abort(ToGrpc(cause)));
-    context_->TryCancel();
   }
 
   void OnReadDone(bool ok) override {
@@ -85,7 +84,6 @@ class AttachReactor final : public grpc::ServerBidiReactor<v1::Frame, v1::Frame>
   void HelloIsLate() {
     if (!half_open_.load()) return;
     Do(queue_.Abort(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no hello in time")));
-    context_->TryCancel();
   }
 
   absl::Status HandleFrame() {
@@ -150,7 +148,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<v1::Frame, v1::Frame>
     if (next.act == Queue::Act::kFinish) Finish(next.status);
   }
 
-  grpc::CallbackServerContext* const context_;
+  grpc::CallbackServerContext* const context_;  // gone once the call is: for reactions only
   ClusterLoop* const loop_;
   ControlListener listener_;
   std::atomic<int>* const num_half_open_;
