@@ -125,6 +125,27 @@ TEST(SchedulerSharingTest, AnEvictedPrefixIsComputedAnew) {
   driver.ExpectLoneOutput(handle);
 }
 
+// The second of two equal requests computes the last block of the prompt for itself. When the first
+// one's block, which stands for both in the index, is evicted, the second one's takes its place.
+TEST(SchedulerSharingTest, AnEqualBlockTakesThePlaceOfAnEvictedOne) {
+  SchedulerOptions options = SmallOptions();
+  options.num_blocks = 8;
+  SchedulerDriver driver(options);
+  driver.Add(SomeRequest(SomePrompt(8), 1));
+  driver.RunAll();
+  const uint64_t second = driver.Add(SomeRequest(SomePrompt(8), 12));
+  while (driver.record(second).tokens.size() < 6) driver.Step();
+  driver.Add(SomeRequest(SomePrompt(9, 2), 4));  // takes the last free blocks
+  driver.RunAll();
+  std::vector<int32_t> history = SomePrompt(8);
+  const std::vector<int32_t>& answer = driver.record(second).tokens;
+  history.insert(history.end(), answer.begin(), answer.begin() + 5);
+  const uint64_t third = driver.Add(SomeRequest(history, 1));
+  driver.RunAll();
+  EXPECT_EQ(driver.record(third).usage.cached_tokens, 12);
+  driver.ExpectLoneOutput(third);
+}
+
 TEST(SchedulerSharingTest, EqualPromptsAtOnceComputeThePrefixOnce) {
   SchedulerDriver driver(SmallOptions());
   std::vector<uint64_t> handles;

@@ -219,6 +219,20 @@ TEST(SchedulerTest, TwoThatFitSinglyButNotTogetherBothEnd) {
   driver.ExpectIdle();
 }
 
+TEST(SchedulerTest, ASequenceEntersBesideOthersOnlyIfOneBlockIsLeft) {
+  for (const auto& [length, num_running] : std::vector<std::pair<int32_t, int32_t>>{
+           {20, 2}, {21, 1}, {24, 1}}) {  // five or six blocks, where six are left
+    SchedulerDriver driver(TinyPool());
+    driver.Add(SomeRequest(SomePrompt(4, 1), 4));
+    driver.Step();
+    const uint64_t next = driver.Add(SomeRequest(SomePrompt(length, 2), 2));
+    driver.Step();
+    EXPECT_EQ(driver.scheduler().stats().num_running, num_running) << length;
+    driver.RunAll();
+    driver.ExpectLoneOutput(next);
+  }
+}
+
 TEST(SchedulerTest, PreemptsTheYoungestWhenBlocksRunOut) {
   SchedulerDriver driver(TinyPool());
   std::vector<uint64_t> handles;
