@@ -113,7 +113,7 @@ Value JinjaRun::ObjectAttribute(const JinjaValue& object, std::string_view name)
 Value JinjaRun::LoopAttribute(const JinjaValue& object, std::string_view name) {
   const Loop& loop = *static_cast<const Loop*>(object.object());
   const JinjaInt index = static_cast<JinjaInt>(loop.index);
-  const JinjaInt length = static_cast<JinjaInt>(loop.items.size());
+  const JinjaInt length = static_cast<JinjaInt>(loop.length);
   if (name == "index") return JinjaValue::Int(index + 1);
   if (name == "index0") return JinjaValue::Int(index);
   if (name == "revindex") return JinjaValue::Int(length - index);
@@ -124,11 +124,15 @@ Value JinjaRun::LoopAttribute(const JinjaValue& object, std::string_view name) {
   if (name == "depth") return JinjaValue::Int(loop.depth + 1);
   if (name == "depth0") return JinjaValue::Int(loop.depth);
   if (name == "previtem") {
-    if (index == 0) return JinjaValue::MakeUndefined("there is no previous item");
+    if (index == 0 || loop.items.empty()) {
+      return JinjaValue::MakeUndefined("there is no previous item");
+    }
     return loop.items[loop.index - 1];
   }
   if (name == "nextitem") {
-    if (index + 1 >= length) return JinjaValue::MakeUndefined("there is no next item");
+    if (index + 1 >= length || loop.items.empty()) {
+      return JinjaValue::MakeUndefined("there is no next item");
+    }
     return loop.items[loop.index + 1];
   }
   const JinjaFunction* method = FindLoopMethod(name);

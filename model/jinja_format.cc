@@ -137,7 +137,9 @@ absl::StatusOr<JinjaText> LayOutNumber(const JinjaValue& value, const Layout& la
     negative = value.as_int() < 0;
     if (layout.type == 'c') {
       const JinjaInt code = value.as_int();
-      if (code < 0 || code > 0x10FFFF) return BadFormat("character code is out of range");
+      const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+      if (code < 0 || code > 0x10FFFF || surrogate)
+        return BadFormat("character code is out of range");
       AppendUtf8(static_cast<char32_t>(code), digits);
       negative = false;
     } else {

@@ -56,7 +56,8 @@ struct JinjaRun::Namespace : JinjaObject {
 struct JinjaRun::Loop : JinjaObject {
   std::string_view type_name() const override { return "LoopContext"; }
   const JinjaStatement* statement = nullptr;
-  std::vector<JinjaValue> items;
+  std::vector<JinjaValue> items;  // empty once the loop is done
+  size_t length = 0;
   size_t index = 0;
   int depth = 0;
   Scope* outer = nullptr;  // where the loop stands

@@ -207,20 +207,27 @@ absl::Status JinjaRun::ExecuteFor(const JinjaStatement& statement, const JinjaVa
   Loop& loop = *owned;
   loop.statement = &statement;
   loop.items = std::move(items);
+  loop.length = loop.items.size();
   loop.depth = depth;
   loop.outer = scope_;
   ASSIGN_OR_RETURN(JinjaObject* const object, Own(std::move(owned)));
   Scope* const outer = scope_;
-  for (; loop.index < loop.items.size(); ++loop.index) {
+  absl::StatusOr<Flow> flow = Flow::kNext;
+  for (; loop.index < loop.length && flow.ok() && *flow != Flow::kBreak; ++loop.index) {
     Scope* const scope = scope_ = PushScope(outer);
     scope->Set("loop", JinjaValue::Object(object));
     const absl::Status assigned = Assign(*statement.target, loop.items[loop.index]);
-    const absl::StatusOr<Flow> flow = assigned.ok() ? Execute(statement.body) : assigned;
+    if (assigned.ok()) {
+      flow = Execute(statement.body);
+    } else {
+      flow = assigned;
+    }
     PopScope(scope, outer);
-    if (!flow.ok()) return flow.status();
-    if (*flow == Flow::kBreak) break;
   }
-  return absl::OkStatus();
+  // The object stays, for a variable may still hold it; what it looped over need not.
+  loop.items.clear();
+  loop.items.shrink_to_fit();
+  return flow.status();
 }
 
 absl::Status JinjaRun::ExecuteWith(const JinjaStatement& with) {

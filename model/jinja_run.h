@@ -21,7 +21,7 @@ namespace cairn {
 
 inline constexpr int64_t kMaxJinjaWork = 20'000'000;
 inline constexpr int kMaxJinjaRunDepth = 1000;        // expressions and bodies in one another
-inline constexpr int64_t kMaxJinjaObjects = 100'000;  // namespaces, macros and loops
+inline constexpr int64_t kMaxJinjaObjects = 500'000;  // namespaces, macros and loops
 
 class JinjaRun {
  public:

@@ -181,6 +181,14 @@ TEST(JinjaTemplateTest, AMacroKeepsTheVariablesAroundIt) {
       "2");
 }
 
+TEST(JinjaTemplateTest, ALoopThatIsOverMayStillBeAskedAbout) {
+  EXPECT_EQ(
+      *Render("{% set ns = namespace() %}{% for i in [1, 2] %}{% set ns.l = loop %}{% endfor %}"
+              "{{ ns.l.length }} {{ ns.l.nextitem is defined }} {{ ns.l.previtem is defined }}"),
+      "2 False False");
+  EXPECT_THAT(ErrorOf("{{ '%c' % 55296 }}"), HasSubstr("out of range"));
+}
+
 TEST(JinjaJsonTest, RefusesWhatIsNotOrdinaryJson) {
   const auto message = [](const std::string& json) {
     return std::string(ParseJinjaJson(json).status().message());
