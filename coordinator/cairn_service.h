@@ -15,7 +15,7 @@
 namespace cairn {
 
 // Deltas that may wait for a slow reader before its request is ended.
-inline constexpr int kMaxQueuedDeltas = 1024;
+inline constexpr int kMaxQueuedDeltas = 8192;  // seconds of a small model; under 1 MiB
 
 // All must outlive the services.
 struct FrontDoor {
