@@ -9,6 +9,12 @@
 #include "base/network_address.h"
 
 namespace cairn {
+namespace {
+
+// Between two ticks: the owner thread did not run, and nothing was read.
+constexpr absl::Duration kOwnPause = absl::Seconds(2);
+
+}  // namespace
 
 Cluster::Cluster(ClusterOptions options)
     : options_(std::move(options)), next_epoch_(options_.first_epoch) {
@@ -387,7 +393,20 @@ void Cluster::On(Member* member, const HeartbeatMessage& message, absl::Time now
 
 // ---- time
 
+void Cluster::ForgiveOwnPause(absl::Time now) {
+  const absl::Duration pause = now - last_tick_;
+  last_tick_ = now;
+  if (pause < kOwnPause) return;
+  for (auto& [id, member] : members_) {
+    member.last_heard += pause;
+    member.last_progress += pause;
+    member.leave_deadline += pause;
+  }
+  for (Group& group : groups_) group.deadline += pause;
+}
+
 Actions Cluster::Tick(absl::Time now) {
+  ForgiveOwnPause(now);
   Actions actions;
   std::vector<MemberId> silent, stuck;
   for (auto& [id, member] : members_) {

@@ -126,7 +126,8 @@ class Cluster {
   Actions Receive(MemberId member, const WorkerMessage& message, absl::Time now);
   // The member's stream broke. Unknown members are ignored.
   Actions Lose(MemberId member, const std::string& cause, absl::Time now);
-  // Call it a few times a second.
+  // Call it a few times a second. After a longer pause of its own (the machine is busy, the process
+  // was stopped) nobody is blamed for that time: what members sent meanwhile is still to be read.
   Actions Tick(absl::Time now);
 
   struct Placement {
@@ -212,6 +213,7 @@ class Cluster {
   void On(MemberId id, Member* member, const LeftMessage& message, absl::Time now, Actions*);
   void On(Member* member, const HeartbeatMessage& message, absl::Time now);
 
+  void ForgiveOwnPause(absl::Time now);
   void CheckDeadlines(int32_t group_index, absl::Time now, Actions* actions);
   std::string RankName(const Member& member) const;
   std::string WaitingFor() const;
@@ -225,6 +227,7 @@ class Cluster {
   std::vector<Group> groups_;
   std::unordered_map<JobId, Job> jobs_;
   uint64_t next_epoch_;
+  absl::Time last_tick_ = absl::InfiniteFuture();
   bool draining_ = false;
 };
 

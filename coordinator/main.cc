@@ -37,6 +37,7 @@ struct CoordinatorOptions {
   bool no_prefix_cache = false;
   int32_t text_threads = 2;
   int32_t drain_seconds = 30;
+  int32_t heartbeat_timeout_seconds = 5;
 };
 
 void AddFlags(CoordinatorOptions* options, FlagTable* flags) {
@@ -71,6 +72,8 @@ void AddFlags(CoordinatorOptions* options, FlagTable* flags) {
              "threads for rendering and tokenizing");
   flags->Add("drain-seconds", &options->drain_seconds, 0, 86400,
              "how long running requests may take to finish at the end");
+  flags->Add("heartbeat-timeout", &options->heartbeat_timeout_seconds, 2, 3600,
+             "seconds of silence after which a worker is lost");
 }
 
 absl::StatusOr<ClusterLoop::Options> LoopOptions(const CoordinatorOptions& options,
@@ -84,6 +87,7 @@ absl::StatusOr<ClusterLoop::Options> LoopOptions(const CoordinatorOptions& optio
   cluster.num_groups = options.groups;
   cluster.group_size = options.tp;
   cluster.settings = options.settings;
+  cluster.heartbeat_timeout = absl::Seconds(options.heartbeat_timeout_seconds);
   cluster.settings.exact = options.numerics == "exact";
   cluster.settings.prefix_cache = !options.no_prefix_cache;
   cluster.settings.context_tokens = model.context_tokens();

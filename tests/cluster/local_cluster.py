@@ -53,7 +53,8 @@ class Cluster:
             file.write(os.urandom(32).hex() + "\n")
         self.size = tp * groups
         self.coordinator_flags = [f"--tp={tp}", f"--groups={groups}", "--kv-memory=64MiB",
-                                  "--drain-seconds=2", *coordinator]
+                                  "--drain-seconds=2",
+                                  f"--heartbeat-timeout={int(5 * PATIENCE)}", *coordinator]
         self.worker_flags = list(worker)
         self.processes, self.logs, self.others = {}, {}, []
         if start:
