@@ -17,6 +17,9 @@ constexpr std::string_view kChangingMethods[] = {"append",     "clear",   "exten
                                                  "pop",        "popitem", "remove", "reverse",
                                                  "setdefault", "sort",    "update"};
 
+// A filter may look at each character, and most are slower than copying.
+constexpr int64_t kTextBytesPerStep = 4;
+
 JinjaValue NoAttribute(const JinjaValue& object, std::string_view name) {
   if (object.is_none()) {
     return JinjaValue::MakeUndefined(
@@ -172,8 +175,9 @@ Value JinjaRun::Apply(const JinjaFunction& function, const JinjaValue& self,
                       JinjaArguments arguments) {
   const int64_t items = self.is_list()   ? static_cast<int64_t>(self.list().items.size())
                         : self.is_dict() ? static_cast<int64_t>(self.dict().items.size())
-                        : self.is_text() ? self.weight()
-                                         : 0;
+                        : self.is_text()
+                            ? static_cast<int64_t>(self.text().size()) / kTextBytesPerStep
+                            : 0;
   RETURN_IF_ERROR(Charge(1 + items));
   ASSIGN_OR_RETURN(const JinjaBound bound, BindJinjaArguments(function, std::move(arguments)));
   return function.call(*this, self, bound);

@@ -58,8 +58,12 @@ absl::StatusOr<JinjaValue> Repeat(const JinjaValue& value, JinjaInt times) {
         static_cast<int64_t>(text.size()) * times > kMaxJinjaTextBytes) {
       return JinjaTooLong(kMaxJinjaTextBytes + 1);
     }
+    const size_t bytes = text.size() * static_cast<size_t>(times);
     JinjaText result;
-    for (JinjaInt i = 0; i < times; ++i) result.Append(text);
+    if (bytes > 0) result = text;
+    while (result.size() < bytes) {
+      result.AppendPart(result, 0, std::min(result.size(), bytes - result.size()));
+    }
     return JinjaValue::Text(std::move(result));
   }
   const std::vector<JinjaValue>& items = value.list().items;

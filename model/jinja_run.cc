@@ -117,7 +117,7 @@ absl::StatusOr<JinjaRun::Flow> JinjaRun::ExecuteStatement(const JinjaStatement& 
       break;
     case Kind::kOutput: {
       ASSIGN_OR_RETURN(const JinjaValue value, Evaluate(*statement.value));
-      RETURN_IF_ERROR(Charge(value.weight()));
+      RETURN_IF_ERROR(Charge(value.is_text() ? 1 : 8 * value.weight()));
       RETURN_IF_ERROR(Write(JinjaStr(value)));
       break;
     }
@@ -332,7 +332,9 @@ Value JinjaRun::CallMacro(const Macro& macro, JinjaArguments arguments) {
 absl::Status JinjaRun::BindMacro(const Macro& macro, JinjaArguments arguments) {
   const std::vector<JinjaParameter>& parameters = macro.definition->parameters;
   std::vector<std::pair<JinjaValue, JinjaValue>> named_rest;
-  for (auto& [name, value] : arguments.named) {
+  for (auto& argument : arguments.named) {
+    const std::string& name = argument.first;
+    JinjaValue& value = argument.second;
     const bool known = std::any_of(parameters.begin(), parameters.end(),
                                    [&](const JinjaParameter& p) { return p.name == name; });
     if (known || name == "caller") {

@@ -19,7 +19,7 @@ JinjaValue MakeText(JinjaText text) { return JinjaValue::Text(std::move(text)); 
 
 Value ToText(JinjaRun& run, const JinjaValue& self, const JinjaBound&) {
   if (self.is_text()) return self;
-  RETURN_IF_ERROR(run.Charge(self.weight()));
+  RETURN_IF_ERROR(run.Charge(8 * self.weight()));
   return MakeText(JinjaStr(self));
 }
 
@@ -98,7 +98,7 @@ Value Indent(JinjaRun& run, const JinjaValue& self, const JinjaBound& arguments)
 }
 
 Value ToJson(JinjaRun& run, const JinjaValue& self, const JinjaBound& arguments) {
-  RETURN_IF_ERROR(run.Charge(self.weight()));
+  RETURN_IF_ERROR(run.Charge(8 * self.weight()));
   ASSIGN_OR_RETURN(JinjaText text, JinjaToJson(self, arguments));
   return MakeText(std::move(text));
 }

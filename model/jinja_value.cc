@@ -58,7 +58,9 @@ absl::StatusOr<JinjaValue> JinjaValue::Make(JinjaList list) {
 absl::StatusOr<JinjaValue> JinjaValue::Dict(std::vector<std::pair<JinjaValue, JinjaValue>> items) {
   JinjaDict dict;
   std::vector<size_t> other_keys;  // places of keys that are not text
-  for (auto& [key, value] : items) {
+  for (auto& item : items) {
+    JinjaValue& key = item.first;
+    JinjaValue& value = item.second;
     if (key.is_list() && !key.list().is_tuple()) {
       return absl::InvalidArgumentError("unhashable type: 'list'");
     }
