@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
+#include "cli/verbs.h"
 
 namespace cairn {
 namespace {
@@ -214,7 +215,7 @@ class Bench {
 
 int RunOfflineBench(const BenchFlags& flags) {
   const absl::Status status = Bench(flags).Run();
-  return status.ok() ? 0 : Refuse(status);
+  return status.ok() ? 0 : ReportRefusal(status);
 }
 
 }  // namespace cairn

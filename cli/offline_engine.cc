@@ -1,7 +1,6 @@
 #include "cli/offline_engine.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "absl/strings/str_format.h"
 #include "base/bounded_queue.h"
@@ -47,22 +46,10 @@ absl::StatusOr<ResolvedRankOptions> Resolve(const Checkpoint& checkpoint, const 
 
 }  // namespace
 
-int Refuse(const absl::Status& status) {
-  std::fprintf(stderr, "cairn: %s\n", std::string(status.message()).c_str());
-  return 1;
-}
-
 absl::StatusOr<std::unique_ptr<OfflineEngine>> OfflineEngine::Open(const std::string& model) {
   std::unique_ptr<OfflineEngine> offline(new OfflineEngine);
   ASSIGN_OR_RETURN(offline->checkpoint_, Checkpoint::Open(model));
   ASSIGN_OR_RETURN(offline->config_, LoadModelConfig(*offline->checkpoint_));
-  return offline;
-}
-
-absl::StatusOr<std::unique_ptr<OfflineEngine>> OfflineEngine::Start(const EngineFlags& flags,
-                                                                    const OfflineNeeds& needs) {
-  ASSIGN_OR_RETURN(std::unique_ptr<OfflineEngine> offline, Open(flags.model));
-  RETURN_IF_ERROR(offline->StartEngine(flags, needs));
   return offline;
 }
 
@@ -74,7 +61,6 @@ absl::Status OfflineEngine::StartEngine(const EngineFlags& flags, const OfflineN
       LocalGroup::Start(*checkpoint_, config_, resolved, FollowerPlace::kProcesses, nullptr));
   weight_bytes_ = group->leader().weight_bytes() * resolved.options.size;
   num_threads_ = resolved.options.num_threads * resolved.options.size;
-  context_length_ = resolved.options.context_length;
   kv_bytes_per_token_ = resolved.kv_bytes_per_block / resolved.options.block_tokens;
   Rank* leader = &group->leader();
   // The pool lives and dies with this process, so its keys need no fingerprint of the weights.

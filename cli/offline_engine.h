@@ -1,5 +1,5 @@
 // A model and its engine inside this process, for the offline verbs.
-// Thread: the main thread; Start before any other thread is made.
+// Thread: the main thread; StartEngine before any other thread is made.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,10 @@ struct OfflineNeeds {
 
 class OfflineEngine {
  public:
-  // Errors: those of opening and loading; InvalidArgument naming a flag that is out of range.
-  static absl::StatusOr<std::unique_ptr<OfflineEngine>> Start(const EngineFlags& flags,
-                                                              const OfflineNeeds& needs);
-  // Opens only the files: for verbs that need to look before they know what they need.
+  // Opens the files only: a verb looks at the model before it knows what it needs.
+  // Errors: those of Checkpoint::Open and LoadModelConfig.
   static absl::StatusOr<std::unique_ptr<OfflineEngine>> Open(const std::string& model);
+  // Errors: those of loading; InvalidArgument naming a flag that is out of range.
   absl::Status StartEngine(const EngineFlags& flags, const OfflineNeeds& needs);
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
@@ -38,7 +37,6 @@ class OfflineEngine {
   Engine& engine() { return *engine_; }
   int64_t weight_bytes() const { return weight_bytes_; }  // of all ranks
   int num_threads() const { return num_threads_; }        // of all ranks
-  int32_t context_length() const { return context_length_; }
   int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
 
   // Runs requests together to their ends; events of request i in results[i], in order. A request
@@ -55,10 +53,6 @@ class OfflineEngine {
   std::unique_ptr<Engine> engine_;
   int64_t weight_bytes_ = 0, kv_bytes_per_token_ = 0;
   int num_threads_ = 0;
-  int32_t context_length_ = 0;
 };
-
-// Prints the one line of a refusal and gives the exit status.
-int Refuse(const absl::Status& status);
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
+#include "cli/verbs.h"
 #include "coordinator/answer_text.h"
 #include "model/tokenizer.h"
 
@@ -197,7 +198,7 @@ class OfflineGenerate {
 
 int RunOfflineGenerate(const GenerateFlags& flags) {
   const absl::Status status = OfflineGenerate(flags).Run();
-  return status.ok() ? 0 : Refuse(status);
+  return status.ok() ? 0 : ReportRefusal(status);
 }
 
 }  // namespace cairn

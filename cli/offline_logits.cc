@@ -11,6 +11,7 @@
 #include "base/unique_handle.h"
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
+#include "cli/verbs.h"
 #include "model/json_text.h"
 
 namespace cairn {
@@ -160,7 +161,7 @@ absl::Status Run(const LogitsFlags& flags) {
 
 int RunOfflineLogits(const LogitsFlags& flags) {
   const absl::Status status = Run(flags);
-  return status.ok() ? 0 : Refuse(status);
+  return status.ok() ? 0 : ReportRefusal(status);
 }
 
 }  // namespace cairn
