@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,10 +69,13 @@ struct ShmCollectiveOptions {
   uint64_t epoch = 0;  // written in the segment and checked by each rank
   int64_t max_message_bytes = 0;
   absl::Duration timeout = absl::Seconds(10);  // of the formation and of each call
+  // Asked often while the group forms: true gives it up.
+  std::function<bool()> is_abandoned = {};
 };
 // Forms the group; returns when all ranks have mapped the segment.
-// Errors: Unavailable if a rank does not come within the timeout; FailedPrecondition if the segment
-// is of another epoch or size; ResourceExhausted if /dev/shm is full.
+// Errors: Unavailable if a rank dies or does not come within the timeout; FailedPrecondition if the
+// segment is of another epoch or size; ResourceExhausted if /dev/shm is full; Cancelled if the
+// group is given up.
 absl::StatusOr<std::unique_ptr<Collective>> NewShmCollective(const ShmCollectiveOptions& options);
 
 struct TcpCollectiveOptions {
@@ -82,12 +86,15 @@ struct TcpCollectiveOptions {
   std::string key;     // of this epoch, from the coordinator: authenticates each connection
   uint64_t epoch = 0;
   int64_t max_message_bytes = 0;
-  absl::Duration timeout = absl::Seconds(10);
+  absl::Duration timeout = absl::Seconds(10);  // of the formation and of each call
+  // Asked often while the group forms: true gives it up.
+  std::function<bool()> is_abandoned = {};
 };
 // Forms the group: rank r dials every lower rank; each connection opens with a fixed-size mutual
 // HMAC hello under `key`. Nothing else is parsed before it, and a stranger costs its own
-// connection. Errors: Unavailable naming the rank and the address that could not be reached;
-// PermissionDenied if a peer's hello fails.
+// connection. Errors: Unavailable naming the rank and the address that could not be reached, or
+// the rank that has come and gone; PermissionDenied if a peer's hello fails; Cancelled if the group
+// is given up.
 absl::StatusOr<std::unique_ptr<Collective>> NewTcpCollective(TcpCollectiveOptions options);
 
 // Opens a listening TCP socket on `host` (an address; port 0 picks one). port: the one bound.

@@ -43,6 +43,7 @@ RankHost::RankHost(const Options& options, const ClusterSecret* secret, RankLoad
       }) {}
 
 RankHost::~RankHost() {
+  ending_.store(true);
   work_.Close();
   thread_.join();
 }
@@ -61,6 +62,7 @@ void RankHost::Form(const FormMessage& form, int listener) {
 }
 
 void RankHost::Leave(uint64_t epoch, const absl::Status& cause) {
+  left_epoch_.store(epoch);
   Enqueue([this, epoch, cause] { DoLeave(epoch, cause); });
 }
 
@@ -88,6 +90,10 @@ void RankHost::DoLoad(const AssignMessage& assignment, uint64_t load) {
 absl::StatusOr<std::unique_ptr<Collective>> RankHost::Meet(const FormMessage& form, int listener) {
   const int rank = assignment_.rank, size = assignment_.size;
   if (size == 1) return NewSoloCollective(loaded_.max_message_bytes);
+  // Whoever ends the epoch does not wait until those who still meet give up by themselves.
+  const auto is_abandoned = [this, epoch = form.epoch] {
+    return left_epoch_.load() == epoch || ending_.load();
+  };
   if (!form.shm_name.empty()) {
     ShmCollectiveOptions options;
     options.name = form.shm_name;
@@ -96,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Collective>> RankHost::Meet(const FormMessage& fo
     options.epoch = form.epoch;
     options.max_message_bytes = loaded_.max_message_bytes;
     options.timeout = options_.collective_timeout;
+    options.is_abandoned = is_abandoned;
     return NewShmCollective(options);
   }
   if (static_cast<int>(form.addresses.size()) != size || listener < 0) {
@@ -111,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Collective>> RankHost::Meet(const FormMessage& fo
   options.epoch = form.epoch;
   options.max_message_bytes = loaded_.max_message_bytes;
   options.timeout = options_.collective_timeout;
+  options.is_abandoned = is_abandoned;
   return NewTcpCollective(std::move(options));
 }
 

@@ -59,7 +59,8 @@ class RankHost {
   void Load(const AssignMessage& assignment, uint64_t load);
   // Meets the other ranks. `listener`: for TCP, where they were told to connect; -1 otherwise.
   void Form(const FormMessage& form, int listener);
-  // Leaves the group of `epoch` if it is in it; `cause` is handed on to on_left.
+  // Leaves the group of `epoch` if it is in it, or meets no longer; `cause` is handed on to
+  // on_left.
   void Leave(uint64_t epoch, const absl::Status& cause);
 
  private:
@@ -74,6 +75,8 @@ class RankHost {
   const ClusterSecret* const secret_;
   const RankLoader loader_;
   const Callbacks callbacks_;
+  std::atomic<uint64_t> left_epoch_{0};  // the last one that Leave was called for
+  std::atomic<bool> ending_{false};
 
   // Of the host's thread.
   AssignMessage assignment_;

@@ -177,6 +177,11 @@ bool ShmSegment::IsAlive(int rank) const {
   return rank == options_.rank || LockedByOther(fd_.get(), rank);
 }
 
+absl::Status ShmSegment::CheckWanted() const {
+  if (!options_.is_abandoned || !options_.is_abandoned()) return absl::OkStatus();
+  return absl::CancelledError("the formation of the group was given up");
+}
+
 absl::Status ShmSegment::Create(const Deadline& deadline) {
   RETURN_IF_ERROR(CreateFile());
   absl::Status status = Map();
@@ -224,8 +229,8 @@ absl::Status ShmSegment::Map() {
 
 absl::Status ShmSegment::WaitForAll(const Deadline& deadline) {
   ShmHeader& header = view().header();
-  for (int missing = 0; missing >= 0;) {
-    missing = -1;
+  while (true) {
+    int missing = -1;
     for (int rank = options_.size - 1; rank > 0; --rank) {
       if (header.members[rank].joined.load(std::memory_order_acquire) == 0) {
         missing = rank;
@@ -234,8 +239,10 @@ absl::Status ShmSegment::WaitForAll(const Deadline& deadline) {
             absl::StrCat(view().Name(rank), " died while the group formed"));
       }
     }
-    if (missing >= 0 && deadline.Passed()) return Timeout(missing);
-    if (missing >= 0) absl::SleepFor(kFormationPoll);
+    if (missing < 0) break;
+    RETURN_IF_ERROR(CheckWanted());
+    if (deadline.Passed()) return Timeout(missing);
+    absl::SleepFor(kFormationPoll);
   }
   header.formed.store(1, std::memory_order_release);
   return absl::OkStatus();
@@ -245,10 +252,11 @@ absl::Status ShmSegment::Join(const Deadline& deadline) {
   while (true) {
     ASSIGN_OR_RETURN(const bool is_there, OpenFile());
     if (is_there) break;
-    if (deadline.Passed()) {
+    const absl::Status wanted = CheckWanted();
+    if (!wanted.ok() || deadline.Passed()) {
       // What a dead creator has left behind under our name would stay for ever.
       RemoveAbandoned(options_.name).IgnoreError();
-      return Timeout(0);
+      return wanted.ok() ? Timeout(0) : wanted;
     }
     absl::SleepFor(kFormationPoll);
   }
@@ -320,6 +328,7 @@ absl::Status ShmSegment::WaitUntilFormed(const Deadline& deadline) {
       RemoveAbandoned(options_.name).IgnoreError();
       return absl::UnavailableError(absl::StrCat(view().Name(0), " died while the group formed"));
     }
+    RETURN_IF_ERROR(CheckWanted());
     if (deadline.Passed()) {
       int missing = 0;
       for (int rank = options_.size - 1; rank > 0; --rank) {

@@ -116,6 +116,8 @@ class ShmSegment {
   absl::StatusOr<bool> OpenFile();
   absl::Status CheckHeader() const;
   absl::Status WaitUntilFormed(const Deadline& deadline);
+  // Errors: Cancelled if the group is given up.
+  absl::Status CheckWanted() const;
   absl::Status Map();
   absl::Status Timeout(int missing_rank) const;
 

@@ -8,6 +8,9 @@
 // Until the proof nothing a stranger sends is looked at but those 64 bytes. Strangers are dropped;
 // silent ones after kHelloTimeout, or earlier when there are so many that they would keep a rank
 // out.
+//
+// Every rank listens before any knows where, and keeps its connections until the group has formed:
+// a rank that refuses a dial, or whose proven connection ends, is gone unless it is back soon.
 #include "worker/tcp_mesh.h"
 
 #include <fcntl.h>
@@ -19,6 +22,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +42,8 @@ constexpr uint32_t kVersion = 1;
 constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
 constexpr absl::Duration kRedialInterval = absl::Milliseconds(50);
 constexpr absl::Duration kPollSlice = absl::Milliseconds(20);
+// How long a rank that seems to be gone may take to show that it is not.
+constexpr absl::Duration kReturnTimeout = absl::Seconds(2);
 // Connections that have not proven themselves. One more takes the place of the oldest, which has
 // had at least the grace.
 constexpr size_t kMaxHalfOpen = 64;
@@ -97,6 +103,12 @@ struct Dial {
   std::string last_error = "no answer";
 };
 
+// Why a rank seems to be gone, and how long it is waited for.
+struct Absence {
+  std::string reason;
+  Deadline limit = Deadline::After(kReturnTimeout);
+};
+
 // A hello fits into the buffer of a fresh socket; if not, the connection is not worth keeping.
 absl::Status SendWhole(int fd, const void* bytes, size_t size) {
   const ssize_t sent = send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -112,7 +124,8 @@ class MeshFormation {
         deadline_(deadline),
         secret_(HashSha256(options.key)),
         dials_(options.rank),
-        sockets_(options.size) {}
+        sockets_(options.size),
+        absences_(options.size) {}
 
   absl::StatusOr<std::vector<UniqueFd>> Run();
 
@@ -134,6 +147,8 @@ class MeshFormation {
   std::string Purpose(uint32_t from_rank, uint32_t to_rank) const;
   absl::Status ProgressAll();
   absl::Status OnFailed(const Connection& connection, const absl::Status& status);
+  void MarkAbsent(int peer, const std::string& reason);
+  absl::Status CheckPeers();
   absl::Status Timeout() const;
 
   const TcpCollectiveOptions& options_;
@@ -141,10 +156,11 @@ class MeshFormation {
   const Deadline deadline_;
   Deadline accept_pause_ = Deadline::After(absl::ZeroDuration());
   const ClusterSecret secret_;
-  std::vector<HostPort> addresses_;  // of the ranks below
-  std::vector<Dial> dials_;          // of the ranks below
-  std::vector<UniqueFd> sockets_;    // by rank; proven
-  std::list<Connection> half_open_;  // oldest first
+  std::vector<HostPort> addresses_;               // of the ranks below
+  std::vector<Dial> dials_;                       // of the ranks below
+  std::vector<UniqueFd> sockets_;                 // by rank; proven
+  std::vector<std::optional<Absence>> absences_;  // by rank
+  std::list<Connection> half_open_;               // oldest first
   int64_t num_refused_ = 0;
   std::string last_refusal_ = "none";
 };
@@ -161,6 +177,7 @@ absl::StatusOr<std::vector<UniqueFd>> MeshFormation::Run() {
     RETURN_IF_ERROR(StartDials());
     RETURN_IF_ERROR(ProgressAll());
     if (IsComplete()) return std::move(sockets_);
+    RETURN_IF_ERROR(CheckPeers());
     if (deadline_.Passed()) return Timeout();
     Poll();
     Accept();
@@ -203,6 +220,7 @@ absl::Status MeshFormation::StartDials() {
 void MeshFormation::Poll() {
   const bool accepts = HasRoom() && accept_pause_.Passed();
   std::vector<pollfd> events = {{accepts ? listener_.get() : -1, POLLIN, 0}};
+  for (const UniqueFd& socket : sockets_) events.push_back({socket.get(), POLLRDHUP, 0});
   for (const Connection& connection : half_open_) {
     const short wanted = connection.stage == Stage::kConnected ? POLLOUT : POLLIN;
     events.push_back({connection.fd.get(), wanted, 0});
@@ -253,7 +271,10 @@ absl::Status MeshFormation::ProgressAll() {
       ++it;
       continue;
     }
-    if (done) sockets_[it->peer] = std::move(it->fd);
+    if (done) {
+      sockets_[it->peer] = std::move(it->fd);
+      absences_[it->peer].reset();
+    }
     if (!status.ok()) RETURN_IF_ERROR(OnFailed(*it, status));
     it = half_open_.erase(it);
   }
@@ -335,8 +356,10 @@ std::string MeshFormation::Purpose(uint32_t from_rank, uint32_t to_rank) const {
 
 absl::Status MeshFormation::SendClientHello(Connection* connection) {
   if (const int error = ConnectError(connection->fd.get()); error != 0) {
+    if (error == ECONNREFUSED) MarkAbsent(connection->peer, strerror(error));
     return absl::UnavailableError(strerror(error));
   }
+  absences_[connection->peer].reset();
   connection->hello.purpose = Purpose(options_.rank, connection->peer);
   connection->hello.client_nonce = MakeNonce();
   const ClientHello hello = {
@@ -408,6 +431,29 @@ absl::Status MeshFormation::OnClientProof(Connection* connection) {
     return absl::PermissionDeniedError("peer does not know the key of the group");
   }
   return SendWhole(connection->fd.get(), &kWelcomeByte, sizeof kWelcomeByte);
+}
+
+void MeshFormation::MarkAbsent(int peer, const std::string& reason) {
+  if (!absences_[peer].has_value()) absences_[peer] = Absence{.reason = reason};
+}
+
+// Fails if a rank is gone, or if nobody wants the group any more.
+absl::Status MeshFormation::CheckPeers() {
+  if (options_.is_abandoned && options_.is_abandoned()) {
+    return absl::CancelledError("the formation of the group was given up");
+  }
+  for (int peer = 0; peer < options_.size; ++peer) {
+    pollfd event = {sockets_[peer].get(), POLLRDHUP, 0};
+    if (event.fd >= 0 && poll(&event, 1, 0) > 0) {
+      MarkAbsent(peer, "its connection has ended");
+      sockets_[peer].Reset();
+    }
+    if (!absences_[peer].has_value() || !absences_[peer]->limit.Passed()) continue;
+    return absl::UnavailableError(absl::StrCat("rank has gone while the group formed: rank=", peer,
+                                               " address=", options_.addresses[peer],
+                                               " reason=", absences_[peer]->reason));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MeshFormation::Timeout() const {

@@ -217,16 +217,21 @@ INSTANTIATE_TEST_SUITE_P(Groups, CollectiveFaultsTest, testing::ValuesIn(Cases()
 // A rank that dies while the group forms, and one that comes never.
 class FormationFaultsTest : public testing::TestWithParam<Backend> {};
 
-TEST_P(FormationFaultsTest, ARankKilledWhileTheGroupFormsHoldsNobodyLongerThanTheTimeout) {
+constexpr absl::Duration kFormationTimeout = absl::Seconds(60);
+// A death is noticed in seconds, not at the timeout.
+const absl::Duration kNoticed = absl::Seconds(3) + kAllowed;
+
+TEST_P(FormationFaultsTest, ARankKilledWhileTheGroupFormsIsUnavailableOnTheOthersWithinSeconds) {
   RankGroup group(
-      RankGroup::Options{.backend = GetParam(), .size = 3, .timeout = absl::Seconds(3)});
+      RankGroup::Options{.backend = GetParam(), .size = 3, .timeout = kFormationTimeout});
   const auto join = [&](int rank) {
     return ForkRank([&group, rank] {
       group.CloseListenersBut(rank);
       const absl::Time start = absl::Now();
       const absl::Status status = group.Join(rank).status();
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-      EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("while the group formed"));
+      EXPECT_LT(absl::Now() - start, kNoticed);
     });
   };
   const pid_t creator = join(0);
@@ -240,7 +245,7 @@ TEST_P(FormationFaultsTest, ARankKilledWhileTheGroupFormsHoldsNobodyLongerThanTh
 
 TEST_P(FormationFaultsTest, ACreatorKilledWhileTheGroupFormsIsUnavailableOnTheOthers) {
   RankGroup group(
-      RankGroup::Options{.backend = GetParam(), .size = 3, .timeout = absl::Seconds(3)});
+      RankGroup::Options{.backend = GetParam(), .size = 3, .timeout = kFormationTimeout});
   const pid_t creator = ForkRank([&] {
     group.CloseListenersBut(0);
     group.Join(0).IgnoreError();
@@ -250,8 +255,8 @@ TEST_P(FormationFaultsTest, ACreatorKilledWhileTheGroupFormsIsUnavailableOnTheOt
     const absl::Time start = absl::Now();
     const absl::Status status = group.Join(1).status();
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank"));
-    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("while the group formed"));
+    EXPECT_LT(absl::Now() - start, kNoticed);
   });
   group.CloseListenersBut(-1);
   absl::SleepFor(absl::Milliseconds(300));

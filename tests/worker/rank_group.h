@@ -58,6 +58,7 @@ class RankGroup {
 
   int size() const { return options_.size; }
   const std::string& name() const { return name_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
   ShmCollectiveOptions shm_options(int rank) const {
     return {.name = name_,
             .rank = rank,

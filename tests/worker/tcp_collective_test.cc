@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -77,13 +78,14 @@ class Wire {
     char byte;
     return recv(fd_.get(), &byte, 1, 0) == 0 || errno == ECONNRESET;
   }
-  // As rank 1 of two does it.
-  void CompleteHello() {
-    const ClientHello client;
+  // As rank 1 does it.
+  void CompleteHello(uint32_t size = 2) {
+    ClientHello client;
+    client.size = size;
     Send(&client, sizeof client);
     char answer[64];
     ASSERT_TRUE(Receive(answer, sizeof answer));
-    Hello hello = {.purpose = "collective epoch 7 size 2 from 1 to 0",
+    Hello hello = {.purpose = absl::StrCat("collective epoch 7 size ", size, " from 1 to 0"),
                    .client_nonce = client.nonce,
                    .server_nonce = {}};
     memcpy(hello.server_nonce.data(), answer, 32);
@@ -259,6 +261,31 @@ TEST_F(TcpCollectiveTest, ARankThatDoesNotComeIsNamed) {
   });
 }
 
+TEST_F(TcpCollectiveTest, ARankWhoseListenerIsGoneIsNoticedLongBeforeTheTimeout) {
+  close(std::exchange(listeners_[0].fd, -1));
+  const absl::Time start = absl::Now();
+  const absl::Status status = NewTcpCollective(Options(1)).status();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15)) << "of a timeout of 60 seconds";
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("rank has gone while the group formed: rank=0"));
+  EXPECT_THAT(Message(status), HasSubstr(addresses_[0]));
+}
+
+TEST_F(TcpCollectiveTest, AFormationThatIsGivenUpEndsAtOnce) {
+  std::atomic<bool> given_up = false;
+  std::thread other([&] {
+    absl::SleepFor(absl::Milliseconds(100));
+    given_up = true;
+  });
+  TcpCollectiveOptions options = Options(0);
+  options.is_abandoned = [&] { return given_up.load(); };
+  const absl::Time start = absl::Now();
+  const absl::Status status = NewTcpCollective(options).status();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15)) << "of a timeout of 60 seconds";
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  other.join();
+}
+
 TEST_F(TcpCollectiveTest, AFrameThatDoesNotFitBreaksTheGroupAndIsNotRead) {
   const FrameHeader wrong[] = {
       {.bytes = uint64_t{1} << 62},
@@ -356,6 +383,60 @@ TEST_F(TcpCollectiveTest, RefusesOptionsThatAreNoneNamingThem) {
                 options.listen_fd = -1;
               }),
               HasSubstr("listen_fd=-1"));
+}
+
+// Rank 1 of three knows the key and comes and goes as the test wants.
+class TcpFormationTest : public testing::Test {
+ protected:
+  TcpFormationTest()
+      : group_(RankGroup::Options{
+            .backend = Backend::kTcp, .size = 3, .epoch = kEpoch, .timeout = absl::Seconds(60)}) {}
+
+  void Start(int rank) {
+    ranks_[rank] = std::thread([this, rank] { Join(rank); });
+  }
+  void Join(int rank) {
+    absl::StatusOr<std::unique_ptr<Collective>> collective = group_.Join(rank);
+    results_[rank] = collective.ok() ? (*collective)->Barrier() : collective.status();
+  }
+  int PortOfRank0() {
+    absl::StatusOr<HostPort> address = ParseHostPort(group_.addresses()[0]);
+    CHECK(address.ok()) << address.status();
+    return address->port;
+  }
+
+  RankGroup group_;
+  std::thread ranks_[3];
+  absl::Status results_[3];
+};
+
+TEST_F(TcpFormationTest, ARankThatDiesAfterItsHelloIsNoticedLongBeforeTheTimeout) {
+  Start(0);
+  const absl::Time start = absl::Now();
+  {
+    Wire victim(PortOfRank0());
+    ASSERT_NO_FATAL_FAILURE(victim.CompleteHello(3));
+  }
+  ranks_[0].join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15)) << "of a timeout of 60 seconds";
+  EXPECT_TRUE(absl::IsUnavailable(results_[0])) << results_[0];
+  EXPECT_THAT(Message(results_[0]), HasSubstr("rank has gone while the group formed: rank=1"));
+}
+
+TEST_F(TcpFormationTest, ARankThatConnectsAnewIsNotGone) {
+  Start(0);
+  {
+    Wire first(PortOfRank0());
+    ASSERT_NO_FATAL_FAILURE(first.CompleteHello(3));
+  }
+  Start(1);
+  // Rank 0 has only rank 2 to wait for, and for longer than it would wait for one that is gone.
+  absl::SleepFor(absl::Seconds(3));
+  Start(2);
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks_[rank].join();
+    EXPECT_TRUE(results_[rank].ok()) << "rank " << rank << ": " << results_[rank];
+  }
 }
 
 TEST(TcpMeshTest, ConnectsEveryTwoRanksAndNoRankToItself) {
