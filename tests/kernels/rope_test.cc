@@ -183,7 +183,8 @@ TEST_P(RopeTest, FollowsTheOrderOfItsContractBitForBit) {
         for (size_t row = 0; row < 2; ++row) {
           for (int head = 0; head < step.num_heads + step.num_kv_heads; ++head) {
             float* values = &expected[row * step.stride() + head * head_dim];
-            reference::Rotate(&step.angles[row * rotary_dim], rotary_dim, interleaved, values);
+            reference::Rotate(step.angles.data() + row * rotary_dim, rotary_dim, interleaved,
+                              values);
             if (head >= step.num_heads) continue;
             for (int d = 0; d < head_dim; ++d) values[d] *= step.query_scale;
           }

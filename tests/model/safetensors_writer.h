@@ -77,7 +77,10 @@ class TemporaryFolder {
     FILE* const stream = std::fopen(file.c_str(), "wb");
     EXPECT_NE(stream, nullptr) << file;
     if (stream == nullptr) return file;
-    EXPECT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), stream), bytes.size());
+    // An empty file has no bytes to point at.
+    if (!bytes.empty()) {
+      EXPECT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), stream), bytes.size());
+    }
     std::fclose(stream);
     files_.push_back(file);
     return file;
