@@ -101,6 +101,10 @@ class Cluster:
         done = cairn("status", "--endpoint", self.endpoint, "--json")
         return json.loads(done.stdout) if done.returncode == 0 else None
 
+    def in_flight(self):
+        status = self.status()
+        return status["requests_in_flight"] if status else None
+
     def wait_serving(self, seconds=60):
         """Until every group serves."""
         def serves():
