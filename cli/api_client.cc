@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/secret.h"
 #include "cairn/v1/cairn.grpc.pb.h"
 #include "proto/rpc.h"
 
@@ -174,6 +175,19 @@ class ApiClientImpl final : public ApiClient {
     v1::StatusResponse response;
     RETURN_IF_ERROR(FromGrpc(admin_->Status(&context, v1::StatusRequest(), &response)));
     return MakeStatus(response);
+  }
+
+  absl::StatusOr<int32_t> Drain(const ClusterSecret& secret, const std::string& run_id,
+                                absl::Duration limit) override {
+    RETURN_IF_ERROR(Connect(limit));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
+    v1::DrainRequest request;
+    const Hello hello{.purpose = absl::StrCat("drain ", run_id)};
+    request.set_proof(std::string(AsBytes(secret.Prove(HelloRole::kClient, hello))));
+    v1::DrainResponse response;
+    RETURN_IF_ERROR(FromGrpc(admin_->Drain(&context, request, &response)));
+    return response.requests_in_flight();
   }
 
   absl::Status Generate(const GenerateFlags& flags, const AnswerCallbacks& callbacks) override {

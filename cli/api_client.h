@@ -15,6 +15,8 @@
 
 namespace cairn {
 
+class ClusterSecret;
+
 struct ChatTurn {
   std::string role, content;
 };
@@ -86,6 +88,11 @@ class ApiClient {
 
   // Errors: Unavailable if nobody answers within `limit`.
   virtual absl::StatusOr<StatusView> Status(absl::Duration limit) = 0;
+  // Ends the service: nothing more is admitted, and when what runs has finished the coordinator of
+  // `run_id` ends. Gives the number of requests that run. Errors: the server's; PermissionDenied
+  // under another secret or run.
+  virtual absl::StatusOr<int32_t> Drain(const ClusterSecret& secret, const std::string& run_id,
+                                        absl::Duration limit) = 0;
   // Both return when the answer has ended. Errors: the server's; Cancelled after Cancel.
   virtual absl::Status Generate(const GenerateFlags& flags, const AnswerCallbacks& callbacks) = 0;
   virtual absl::Status Chat(const std::vector<ChatTurn>& turns, const SamplingFlags& sampling,

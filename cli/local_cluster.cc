@@ -147,6 +147,10 @@ absl::Status LocalCluster::WatchProgram(Program* program) {
   const std::string end = program->process->EndText();
   const std::optional<int> status = program->process->exit_status();
   const bool is_coordinator = program == &programs_.front();
+  if (is_coordinator && status == 0) {
+    drained_ = true;
+    return absl::OkStatus();
+  }
   // A coordinator that refuses its flags, its model or its port says so and exits.
   const bool for_good =
       is_coordinator ? status.has_value() && !program->has_been_up : status == kRefusedStatus;

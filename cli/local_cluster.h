@@ -38,6 +38,8 @@ class LocalCluster {
   // Looks after the children; call it some times a second.
   // Errors: what ended the cluster for good, in one line.
   absl::Status Watch();
+  // The coordinator has ended because it was asked to: Stop should follow.
+  bool drained() const { return drained_; }
   // Ends all children; returns when they are gone. `hurry` is asked meanwhile: true kills.
   void Stop(const std::function<bool()>& hurry);
 
@@ -65,6 +67,7 @@ class LocalCluster {
   UniqueFd lock_;
   RealClock clock_;
   std::vector<Program> programs_;  // the coordinator first
+  bool drained_ = false;
 };
 
 // The folder of the program that runs. Errors: Internal.

@@ -19,6 +19,7 @@ constexpr Verb kVerbs[] = {
     {"chat", RunChat, "talk to the model that is served"},
     {"generate", RunGenerate, "continue a text; over gRPC, or offline in this process"},
     {"status", RunStatus, "who serves what, and what is waited for"},
+    {"drain", RunDrain, "end the service when running requests have finished"},
     {"inspect", RunInspect, "what is in a model's files"},
     {"tokenize", RunTokenize, "texts to token ids"},
     {"detokenize", RunDetokenize, "token ids to texts"},

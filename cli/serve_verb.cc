@@ -104,13 +104,14 @@ std::string Banner(const ServeFlags& serve, const StatusView& status, int32_t th
       threads == 1 ? "thread" : "threads", at, at);
 }
 
-// Shows what the cluster does until a signal comes. Errors: what ended it for good.
+// Shows what the cluster does until a signal comes or it is drained. Errors: what ended it for
+// good.
 absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_t threads,
                           const std::atomic<int>& signals, ProgressLine* progress) {
   const std::unique_ptr<ApiClient> client = ApiClient::Create(Endpoint(serve));
   bool serving = false;
   absl::Time next_look = absl::Now();
-  while (signals.load() == 0) {
+  while (signals.load() == 0 && !cluster->drained()) {
     RETURN_IF_ERROR(cluster->Watch());
     if (absl::Now() >= next_look) {
       const absl::StatusOr<StatusView> status = client->Status(absl::Seconds(1));
@@ -148,7 +149,10 @@ absl::Status Serve(const ServeFlags& serve, const std::atomic<int>& signals) {
                      progress.Say(line);
                    }));
   const absl::Status status = WatchCluster(&cluster, serve, threads, signals, &progress);
-  if (status.ok()) progress.Say("ending: running requests may finish; Ctrl-C again kills");
+  if (status.ok()) {
+    progress.Say(cluster.drained() ? "drained: ending"
+                                   : "ending: running requests may finish; Ctrl-C again kills");
+  }
   const int seen = signals.load();
   cluster.Stop([&] { return signals.load() > seen; });
   return status;
@@ -162,7 +166,8 @@ int RunServe(const Arguments& arguments) {
   AddFlags(&serve, &flags);
   const ParsedVerb parsed = ParseVerb(
       "usage: cairn serve --model PATH [--tp N] [--groups G] [--port P] [flags]\n"
-      "Starts a coordinator and N x G workers on this machine and serves the model until Ctrl-C.\n"
+      "Starts a coordinator and N x G workers on this machine and serves the model until Ctrl-C,\n"
+      "or until `cairn drain`.\n"
       "A process that dies is started again; streams that were running end with an error.",
       &flags, arguments, 0);
   if (parsed.done) return parsed.exit_status;

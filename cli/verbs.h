@@ -17,6 +17,7 @@ int RunServe(const Arguments& arguments);
 int RunChat(const Arguments& arguments);
 int RunGenerate(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
+int RunDrain(const Arguments& arguments);
 int RunInspect(const Arguments& arguments);
 int RunTokenize(const Arguments& arguments);
 int RunDetokenize(const Arguments& arguments);

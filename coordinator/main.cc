@@ -104,21 +104,22 @@ absl::StatusOr<ClusterLoop::Options> LoopOptions(const CoordinatorOptions& optio
 }
 
 // What the main thread is woken for.
-enum class Wake : uint8_t { kSignal, kServes, kServesNot, kDrained };
+enum class Wake : uint8_t { kSignal, kDrainAsked, kServes, kServesNot, kDrained };
 
 void Push(BoundedQueue<Wake>* wakes, Wake wake) {
   if (!wakes->TryPush(std::move(wake))) LOG(ERROR) << "main.wake_lost";
 }
 
-// Until requests are drained after a first signal, or a second one comes.
+// Until requests are drained after a first signal or when asked to, or a second signal comes.
 void ServeUntilDrained(BoundedQueue<Wake>* wakes, GrpcServer* server, ClusterLoop* loop,
                        absl::Duration drain_limit) {
-  bool draining = false;
+  bool draining = false, signalled = false;
   while (true) {
     const std::optional<Wake> wake = wakes->Pop(absl::Seconds(3600));
     if (!wake.has_value()) continue;
-    if (*wake == Wake::kDrained || (*wake == Wake::kSignal && draining)) return;
-    if (*wake == Wake::kSignal) {
+    if (*wake == Wake::kDrained || (*wake == Wake::kSignal && signalled)) return;
+    signalled |= *wake == Wake::kSignal;
+    if (!draining && (*wake == Wake::kSignal || *wake == Wake::kDrainAsked)) {
       LOG(INFO) << "coordinator.drains";
       draining = true;
       loop->Drain(drain_limit);
@@ -152,7 +153,7 @@ absl::Status Run(const CoordinatorOptions& options) {
   TextWorkers text(options.text_threads, kMaxQueuedPrompts);
   const FrontDoor door{
       .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
-        loop.Drain(drain_limit);
+        Push(&wakes, Wake::kDrainAsked);
       }};
   services[0] = NewCairnService(door);
   services[1] = NewAdminService(door);

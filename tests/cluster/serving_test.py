@@ -32,7 +32,7 @@ class RightAnswers(unittest.TestCase):
             want = [choices(cairn("generate", "--model", model, "--threads", 1, *what, "--json"))
                     for what in (GREEDY, SAMPLED)]
             self.assertEqual(len({tuple(c) for c in want[1]}), 3, "the choices are all alike")
-            for tp, collective in ((1, "auto"), (2, "shm"), (2, "tcp"), (4, "auto")):
+            for tp, collective in ((1, "auto"), (2, "shm"), (2, "tcp"), (3, "auto"), (4, "auto")):
                 with self.subTest(tp=tp, collective=collective):
                     with Cluster(tp=tp, model=model,
                                  coordinator=[f"--collective={collective}"]) as cluster:
@@ -156,6 +156,47 @@ class Membership(unittest.TestCase):
             self.assertEqual(cluster.processes["worker-0"].wait(timeout=20 * PATIENCE), 0)
 
 
+class Draining(unittest.TestCase):
+    def test_refuses_new_requests_while_running_ones_finish_and_then_ends(self):
+        with Cluster(tp=2, coordinator=[f"--drain-seconds={int(60 * PATIENCE)}"]) as cluster:
+            cluster.wait_serving()
+            ask = (*PROMPT, "--greedy", "--ignore-eos", "--max-tokens", 2000, "--json")
+            want = cluster.ids(*ask)
+            running = cluster.start_stream(*ask)
+            wait_until(lambda: cluster.status()["requests_in_flight"] == 1, 20, "it is in flight")
+            drain = cairn("drain", "--endpoint", cluster.endpoint, "--secret-file", cluster.secret,
+                          "--wait", 0)
+            self.assertEqual(drain.returncode, 0, drain.stderr)
+            self.assertIn("1 request in flight", drain.stdout)
+            refused = cluster.generate(*GREEDY)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("draining", refused.stderr)
+            status = cluster.status()
+            self.assertTrue(status["draining"])
+            self.assertEqual(status["waiting_for"], "draining")
+            again = cairn("drain", "--endpoint", cluster.endpoint, "--secret-file", cluster.secret)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(json.loads(running.communicate(timeout=60 * PATIENCE)[0])["ids"], want)
+            self.assertEqual(running.returncode, 0)
+            self.assertEqual(cluster.processes["coordinator"].wait(timeout=20 * PATIENCE), 0)
+            for name in ("worker-0", "worker-1"):
+                self.assertIsNone(cluster.processes[name].poll(), "a worker outlives a coordinator")
+
+    def test_needs_the_secret_and_says_so(self):
+        with Cluster() as cluster:
+            cluster.wait_serving()
+            wrong = os.path.join(cluster.folder, "wrong")
+            with open(os.open(wrong, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write(os.urandom(32).hex() + "\n")
+            for secret, words in ((wrong, "secret"), ("/nowhere", "/nowhere")):
+                drain = cairn("drain", "--endpoint", cluster.endpoint, "--secret-file", secret)
+                self.assertEqual(drain.returncode, 1)
+                self.assertEqual(len(drain.stderr.strip().splitlines()), 1, drain.stderr)
+                self.assertIn(words, drain.stderr)
+            self.assertFalse(cluster.status()["draining"])
+            cluster.ids(*GREEDY)
+
+
 class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -271,6 +312,16 @@ class OneCommand(unittest.TestCase):
         self.assertEqual(shared_memory_segments(), set())
         secret = os.stat(os.path.join(self.folder.name, "state", "secret"))
         self.assertEqual(secret.st_mode & 0o777, 0o600)
+
+    def test_ends_when_it_is_drained(self):
+        serve = self.start("--tp", "2")
+        pids = self.pids(self.wait())
+        drain = cairn("drain", "--endpoint", f"127.0.0.1:{self.port}", "--secret-file",
+                      os.path.join(self.folder.name, "state", "secret"))
+        self.assertEqual(drain.returncode, 0, drain.stderr)
+        _, error = serve.communicate(timeout=30 * PATIENCE)
+        self.assertEqual(serve.returncode, 0, error)
+        self.assertFalse(any(self.alive(pid) for pid in pids))
 
     def test_starts_a_worker_again_that_died(self):
         self.start("--tp", "2")
