@@ -156,6 +156,19 @@ class Membership(unittest.TestCase):
             self.assertEqual(cluster.processes["worker-0"].wait(timeout=20 * PATIENCE), 0)
 
 
+class Reflection(unittest.TestCase):
+    def test_lists_what_clients_may_call_and_health(self):
+        with Cluster(start=False) as cluster:
+            cluster.start_coordinator()
+            wait_until(cluster.status, 20, "the coordinator answers")
+            listed = subprocess.run([os.path.join(BIN, "../tests/list_services"), cluster.endpoint],
+                                    capture_output=True, text=True, timeout=60 * PATIENCE)
+            self.assertEqual(listed.returncode, 0, listed.stderr)
+            names = listed.stdout.split()
+            for name in ("cairn.v1.Cairn", "cairn.v1.Admin", "grpc.health.v1.Health"):
+                self.assertIn(name, names)
+
+
 class Draining(unittest.TestCase):
     def test_refuses_new_requests_while_running_ones_finish_and_then_ends(self):
         with Cluster(tp=2, coordinator=[f"--drain-seconds={int(60 * PATIENCE)}"]) as cluster:
