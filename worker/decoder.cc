@@ -99,6 +99,8 @@ class DecoderImpl : public Decoder {
   void AppendKv(const Context& context, int layer, const DecoderBatch& batch);
   void Attend(const Context& context, int layer, const DecoderBatch& batch);
   void FeedForward(const Context& context, int layer, const Normed& normed, int64_t num_rows);
+  void ApplyGate(const Context& context, int layer, int64_t unit, const float* columns,
+                 int64_t num_rows);
   void AddRowCutSum(const Context& context, const PackedMatrix& weights, const Activations& x,
                     const RowCutSum& sum, int64_t num_rows);
   void GatherLogits(const Context& context, int64_t num_rows);
@@ -180,10 +182,11 @@ absl::Status DecoderImpl::Allocate() {
     const struct {
       HostBuffer* buffer;
       int64_t bytes;
-    } parts[] = {{&scratch.normed_f32, f32(kRowsNormedAlone * dim_blocks)},
-                 {&scratch.normed_int8, int8(kRowsNormedAlone * dim_blocks)},
-                 {&scratch.gate_up, floats(rows * kGateUpColumns)},
-                 {&scratch.sum, floats(sum_floats)}};
+    } parts[] = {
+        {&scratch.normed_f32, f32(kRowsNormedAlone * dim_blocks)},
+        {&scratch.normed_int8, int8(kRowsNormedAlone * dim_blocks)},
+        {&scratch.gate_up, floats(std::max(rows, shard_.ffn_blocks.size()) * kGateUpColumns)},
+        {&scratch.sum, floats(sum_floats)}};
     for (const auto& [buffer, bytes] : parts) {
       ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, "scratch"));
     }
@@ -344,15 +347,26 @@ void DecoderImpl::Attend(const Context& context, int layer, const DecoderBatch& 
                  *attention_scratch_);
 }
 
-// 32 ffn columns at a time: gate and up of the same columns, then their gated product.
+// Gate and up of the same columns, then their gated product: of many rows 32 columns at a time, of
+// a lone row all of the thread's at once, whose weights are then one long read.
 void DecoderImpl::FeedForward(const Context& context, int layer, const Normed& normed,
                               int64_t num_rows) {
-  const ThreadLayer& weights = weights_.threads[context.thread()].layers[layer];
-  const GateUpWeights& gate_up = weights.gate_up;
+  const GateUpWeights& gate_up = weights_.threads[context.thread()].layers[layer].gate_up;
   float* columns = scratch_[context.thread()].gate_up.as<float>();
   const bool same = gate_up.gate.dtype == gate_up.up.dtype;
-  for (int64_t unit = gate_up.units.begin; unit < gate_up.units.end; ++unit) {
-    const int64_t offset = (unit - gate_up.units.begin) * gate_up.unit_bytes;
+  const bool at_once = same && num_rows == 1;
+  const Range units = gate_up.units;
+  if (at_once) {
+    PackedMatrix all = gate_up.gate;
+    all.num_tiles = units.size() * (gate_up.gate.num_tiles + gate_up.up.num_tiles);
+    Product(context, all, Pick(normed, all.dtype), 1, columns, 0, false);
+  }
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    if (at_once) {
+      ApplyGate(context, layer, unit, columns + (unit - units.begin) * kGateUpColumns, 1);
+      continue;
+    }
+    const int64_t offset = (unit - units.begin) * gate_up.unit_bytes;
     PackedMatrix gate = gate_up.gate, up = gate_up.up;
     gate.data += offset;
     up.data += offset;
@@ -363,18 +377,24 @@ void DecoderImpl::FeedForward(const Context& context, int layer, const Normed& n
               false);
     }
     Product(context, gate, Pick(normed, gate.dtype), num_rows, columns, kGateUpColumns, false);
-    const int64_t first_column = (shard_.ffn_blocks.begin + unit) * kQuantBlock;
-    GatedActivation(
-        context,
-        {.gate_kind = GateOf(config_.gate),
-         .gate = columns,
-         .up = columns + kQuantBlock,
-         .stride = kGateUpColumns,
-         .num_rows = num_rows,
-         .n = static_cast<int>(std::min<int64_t>(kQuantBlock, config_.ffn_dim - first_column)),
-         .out = {FormatFor(weights.down.dtype), gated_.data(), shard_.ffn_blocks.size()},
-         .out_block = unit});
+    ApplyGate(context, layer, unit, columns, num_rows);
   }
+}
+
+void DecoderImpl::ApplyGate(const Context& context, int layer, int64_t unit, const float* columns,
+                            int64_t num_rows) {
+  const ThreadLayer& weights = weights_.threads[context.thread()].layers[layer];
+  const int64_t first_column = (shard_.ffn_blocks.begin + unit) * kQuantBlock;
+  GatedActivation(
+      context,
+      {.gate_kind = GateOf(config_.gate),
+       .gate = columns,
+       .up = columns + kQuantBlock,
+       .stride = kGateUpColumns,
+       .num_rows = num_rows,
+       .n = static_cast<int>(std::min<int64_t>(kQuantBlock, config_.ffn_dim - first_column)),
+       .out = {FormatFor(weights.down.dtype), gated_.data(), shard_.ffn_blocks.size()},
+       .out_block = unit});
 }
 
 bool DecoderImpl::Exchange(const Context& context, int64_t bytes) {
