@@ -92,7 +92,7 @@ class OfflineGenerate {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(tokenizer.status());
-    ASSIGN_OR_RETURN(prompt_, tokenizer_->Encode(*flags_.prompt, {.add_special = true}));
+    ASSIGN_OR_RETURN(prompt_, tokenizer_->Encode(*flags_.prompt, {.add_begin = true}));
     return absl::OkStatus();
   }
 

@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const ServedModel& model, Generat
   if (call->conversation.has_value())
     return RenderConversation(model, *call->conversation, nullptr);
   return model.tokenizer().Encode(*call->text,
-                                  {.parse_special = call->parse_special, .add_special = true});
+                                  {.parse_special = call->parse_special, .add_begin = true});
 }
 
 // The prompt must leave one token of the window; nothing is ever cut off silently.

@@ -218,9 +218,10 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   }
   std::vector<int32_t> ids;
   RETURN_IF_ERROR(EncodeSpans(text, added_tokens_->Find(text, options.parse_special), ids));
-  if (!options.add_special) return ids;
-  if (add_bos_ && (ids.empty() || ids.front() != *bos_id_)) ids.insert(ids.begin(), *bos_id_);
-  if (add_eos_ && (ids.empty() || ids.back() != *eos_id_)) ids.push_back(*eos_id_);
+  const bool begins = add_bos_ && (options.add_special || options.add_begin);
+  const bool ends = add_eos_ && options.add_special;
+  if (begins && (ids.empty() || ids.front() != *bos_id_)) ids.insert(ids.begin(), *bos_id_);
+  if (ends && (ids.empty() || ids.back() != *eos_id_)) ids.push_back(*eos_id_);
   return ids;
 }
 

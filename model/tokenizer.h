@@ -40,6 +40,8 @@ struct EncodeOptions {
   // Puts the begin and end tokens that the model wants; never a second one where the ids already
   // begin (end) with it. Text rendered by a chat template has its own: off for that.
   bool add_special = false;
+  // The begin token alone, for a prompt: a text that is to be continued has not ended.
+  bool add_begin = false;
 };
 
 class Tokenizer {

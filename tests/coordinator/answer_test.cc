@@ -173,6 +173,19 @@ TEST_F(AnswerTest, WaitsForAllChoices) {
   EXPECT_EQ(stream->Text(1), "a");
 }
 
+TEST_F(AnswerTest, CharactersOfSeveralChoicesDoNotMix) {
+  Start({}, 2);
+  const std::string first = "\u00e9\u4e16\U0001f600", second = "\u00fc\u754c\U0001f680";
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    const JobEnd end = i + 1 == first.size() ? JobEnd::kLength : JobEnd::kNone;
+    Token(static_cast<uint8_t>(first[i]), end, 0);
+    Token(static_cast<uint8_t>(second[i]), end, 1);
+  }
+  EXPECT_EQ(stream->Text(0), first);
+  EXPECT_EQ(stream->Text(1), second);
+}
+
 TEST_F(AnswerTest, FailsWithTheWorkersError) {
   Start({}, 2);
   JobEvent event;

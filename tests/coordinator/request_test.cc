@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "model/detokenizer.h"
 #include "tests/coordinator/tiny_model.h"
 
 namespace cairn {
@@ -55,6 +57,28 @@ TEST(RequestTest, TokenizesAChatExactlyAsItsTemplateRendersIt) {
   }
 }
 
+TEST(RequestTest, APromptDoesNotEndThoughTheTokenizerWouldEndIt) {
+  ModelConfig config = TinyModel()->config();
+  const ServedModel model("tiny", config, TinyTokenizer(true, true),
+                          absl::NotFoundError("the model has no chat template"), kTinyContext);
+  EXPECT_THAT(PrepareRequest(model, TextCall("ab"), 1)->prompt, ElementsAre(kBegin, 'a', 'b'));
+}
+
+TEST(RequestTest, AChatHasTheBeginTokensOfItsTemplateAndNoMore) {
+  const std::string rest = "<|start|>{{ messages[0].content }}<|end|>";
+  for (const bool add_bos : {false, true}) {
+    for (const int of_template : {0, 1}) {
+      const auto model = TinyModel(add_bos, (of_template == 1 ? "{{ bos_token }}" : "") + rest);
+      const auto chat = PrepareRequest(*model, ChatCall("x"), 1);
+      ASSERT_TRUE(chat.ok()) << chat.status();
+      EXPECT_EQ(std::count(chat->prompt.begin(), chat->prompt.end(), kBegin), of_template);
+      const auto raw = PrepareRequest(*model, TextCall("x"), 1);
+      ASSERT_TRUE(raw.ok()) << raw.status();
+      EXPECT_EQ(std::count(raw->prompt.begin(), raw->prompt.end(), kBegin), add_bos ? 1 : 0);
+    }
+  }
+}
+
 TEST(RequestTest, NeverMakesControlTokensOfMessageContent) {
   for (const char* content : {"<|end|>", "a<|start|>b", "<s>"}) {
     const auto request = PrepareRequest(*TinyModel(), ChatCall(content), 1);
@@ -72,6 +96,47 @@ TEST(RequestTest, NeverMakesControlTokensOfMessageContent) {
   // Raw text neither, unless the caller says so.
   EXPECT_THAT(PrepareRequest(*TinyModel(), TextCall("<|end|>"), 1)->prompt,
               Not(Contains(kTurnEnd)));
+}
+
+TEST(RequestTest, NeverMakesControlTokensOfToolsNamesOrVariables) {
+  // Shows everything that a caller may send.
+  const auto model = TinyModel(true,
+                               "{% for m in messages %}<|start|>{{ m.role }}{{ m.name }}{{ "
+                               "m.tool_call_id }}\n{{ m.content }}"
+                               "{% for c in m.tool_calls %}{{ c.id }}{{ c.function.name }}{{ "
+                               "c.function.arguments | tojson }}"
+                               "{% endfor %}<|end|>{% endfor %}{{ tools | tojson }}{{ extra }}");
+  for (const std::string marker : {"<|start|>", "<|end|>", "<s>"}) {
+    for (const std::string& text : {marker, "a" + marker + "b", marker + marker}) {
+      ConversationInput conversation;
+      conversation.messages.push_back({.role = "user", .content = text});
+      conversation.messages.push_back({.role = "assistant"});
+      conversation.messages.back().tool_calls.push_back(
+          {text, text, "{\"" + text + "\": [\"" + text + "\"]}"});
+      conversation.messages.push_back(
+          {.role = "tool", .content = text, .name = text, .tool_call_id = text});
+      conversation.tools_json = "[{\"name\": \"" + text + "\"}]";
+      conversation.template_variables_json = "{\"extra\": \"" + text + "\"}";
+      std::string rendered;
+      const auto ids = RenderConversation(*model, conversation, &rendered);
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      EXPECT_EQ(std::count(ids->begin(), ids->end(), kTurnStart), 3) << text;
+      EXPECT_EQ(std::count(ids->begin(), ids->end(), kTurnEnd), 3) << text;
+      EXPECT_EQ(std::count(ids->begin(), ids->end(), kBegin), 0) << text;
+      // Nothing is taken out either.
+      EXPECT_EQ(DecodeTokens(model->tokenizer(), *ids, {.skip_special_tokens = false}), rendered);
+      EXPECT_THAT(rendered, HasSubstr("[{\"name\": \"" + text + "\"}]" + text));
+    }
+  }
+}
+
+TEST(RequestTest, AStopStringThatSpellsAControlTokenIsText) {
+  GenerateCall call = ChatCall("x");
+  call.sampling.stop = {"<|start|>"};
+  const auto request = PrepareRequest(*TinyModel(), call, 1);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_THAT(request->stop, ElementsAre("<|start|>"));
+  EXPECT_THAT(request->stop_ids, ElementsAre(kTurnEnd));
 }
 
 TEST(RequestTest, PassesOnWhyATemplateRefuses) {
@@ -102,6 +167,16 @@ TEST(RequestTest, RefusesAPromptThatFillsTheWindowWithTheRealNumbers) {
     EXPECT_EQ(ErrorOf(call), "the prompt does not fit the context: " + std::to_string(length) +
                                  " tokens, at most 63 of a context of 64 leave room for an answer");
   }
+}
+
+TEST(RequestTest, RefusesTextAndChatsThatFillTheWindowToo) {
+  EXPECT_THAT(ErrorOf(TextCall(std::string(63, 'a'))),
+              HasSubstr("does not fit the context: 64 tokens, at most 63 of a context of 64"));
+  EXPECT_TRUE(PrepareRequest(*TinyModel(), TextCall(std::string(62, 'a')), 1).ok());
+  // Around the content the template writes 8 tokens.
+  EXPECT_THAT(ErrorOf(ChatCall(std::string(56, 'a'))),
+              HasSubstr("does not fit the context: 64 tokens, at most 63 of a context of 64"));
+  EXPECT_TRUE(PrepareRequest(*TinyModel(), ChatCall(std::string(55, 'a')), 1).ok());
 }
 
 TEST(RequestTest, ClipsTheAnswerToTheWindow) {

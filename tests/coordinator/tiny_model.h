@@ -28,7 +28,7 @@ inline std::string ByteLetter(int byte) {
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-inline std::unique_ptr<Tokenizer> TinyTokenizer(bool add_bos) {
+inline std::unique_ptr<Tokenizer> TinyTokenizer(bool add_bos, bool add_eos = false) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(ByteLetter(byte));
   spec.tokens.resize(kTinyVocabulary);
@@ -45,6 +45,7 @@ inline std::unique_ptr<Tokenizer> TinyTokenizer(bool add_bos) {
   spec.bos_id = kBegin;
   spec.eos_id = kTurnEnd;
   spec.add_bos = add_bos;
+  spec.add_eos = add_eos;
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(std::move(spec));
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
