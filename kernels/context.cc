@@ -1,15 +1,12 @@
 #include "kernels/context.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <cstring>
 #include <string>
@@ -17,19 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/spin_budget.h"
 #include "kernels/cpu_kernels.h"
 
 namespace cairn {
 namespace {
 
-// On an idle machine a sleep and a wake-up cost more than a long spin. On a busy one a spin only
-// burns the time that the scheduler would grant to the thread waited for. So the time to spin
-// follows what spinning has been good for: each wait that it ends adds a little, each that it does
-// not halves it.
-constexpr int kLeastSpinUs = 20;
-constexpr int kMostSpinUs = 400;
-constexpr int kSpinGainUs = 10;
-constexpr int kPausesPerLook = 32;
 // On a machine with other work each yield can cost a whole time slice, a sleeper is woken at once:
 // so few.
 constexpr int kYields = 2;
@@ -59,19 +49,7 @@ class Barrier {
   bool Left(uint32_t round) const { return round_.load(std::memory_order_acquire) != round; }
 
   bool SpinWhile(uint32_t round) {
-    const int spin_us = spin_us_.load(std::memory_order_relaxed);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
-    do {
-      for (int i = 0; i < kPausesPerLook; ++i) {
-        if (Left(round)) {
-          if (spin_us < kMostSpinUs)
-            spin_us_.store(spin_us + kSpinGainUs, std::memory_order_relaxed);
-          return true;
-        }
-        _mm_pause();
-      }
-    } while (std::chrono::steady_clock::now() < deadline);
-    spin_us_.store(std::max(kLeastSpinUs, spin_us / 2), std::memory_order_relaxed);
+    if (spin_.SpinUntil([&] { return Left(round); })) return true;
     for (int i = 0; i < kYields; ++i) {
       if (Left(round)) return true;
       sched_yield();
@@ -91,7 +69,7 @@ class Barrier {
   alignas(64) std::atomic<uint32_t> round_{0};
   static_assert(sizeof(round_) == sizeof(uint32_t));  // the kernel reads it as one
   std::atomic<int> sleepers_{0};
-  std::atomic<int> spin_us_{kLeastSpinUs};  // a guess: threads may overwrite each other's
+  SpinBudget spin_;
 };
 
 class CpuTeam : public ThreadTeam {

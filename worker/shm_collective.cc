@@ -5,12 +5,10 @@
 // that everybody has read contribution k, because each publishes k+1 after it has read k. So it may
 // fill the buffer of k again for k+2 without asking anybody.
 //
-// Waiting starts with a short spin (if every rank can have a core), then gives the core away for a
-// moment, then sleeps on the counter of the rank that is late. On a machine with more to do than
-// cores, a long spin takes the time from the very rank that is waited for.
+// Waiting starts with a spin (if every rank can have a core), then gives the core away for a
+// moment, then sleeps on the counter of the rank that is late.
 #include "worker/shm_collective.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -27,13 +25,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/cpu_quota.h"
 #include "base/log.h"
+#include "base/spin_budget.h"
 #include "worker/deadline.h"
 #include "worker/group_limits.h"
 
 namespace cairn {
 namespace {
 
-constexpr int kSpins = 100;
 constexpr absl::Duration kYieldTime = absl::Microseconds(200);
 // A yield that takes longer has given the core to somebody else's work, which keeps it for some
 // milliseconds; a sleeper is put back at once when its peer wakes it. So for some waits after that
@@ -73,7 +71,7 @@ class ShmCollective final : public Collective {
         view_(view),
         rank_(rank),
         timeout_(timeout),
-        num_spins_(ReadCpuLimits().usable >= view.size() ? kSpins : 0),
+        spins_(ReadCpuLimits().usable >= view.size()),
         gather_(view.header().gather),
         reduce_(view.header().reduce),
         gather_round_(gather_[rank].round.load()),
@@ -106,7 +104,8 @@ class ShmCollective final : public Collective {
   const ShmView view_;
   const int rank_;
   absl::Duration timeout_;
-  const int num_spins_;
+  const bool spins_;
+  SpinBudget spin_budget_;
   ShmProgress* const gather_;  // [size]
   ShmProgress* const reduce_;  // [size]
 
@@ -228,10 +227,8 @@ absl::Status ShmCollective::WaitForAll(ShmProgress* channel, uint32_t round) {
 }
 
 absl::Status ShmCollective::Wait(ShmProgress* channel, int peer, uint32_t round) {
-  for (int spin = 0; spin < num_spins_; ++spin) {
-    _mm_pause();
-    if (HasReached(channel[peer], round)) return absl::OkStatus();
-  }
+  if (spins_ && spin_budget_.SpinUntil([&] { return HasReached(channel[peer], round); }))
+    return absl::OkStatus();
   if (!deadline_.has_value()) deadline_ = Deadline::After(timeout_);
   if (num_waits_without_yield_ > 0) {
     --num_waits_without_yield_;
