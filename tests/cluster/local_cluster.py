@@ -105,6 +105,17 @@ class Cluster:
         status = self.status()
         return status["requests_in_flight"] if status else None
 
+    def ask(self, *question):
+        """What a client without our .proto is told: `services`, or `health` of a service."""
+        what, *names = question
+        done = subprocess.run([os.path.join(BIN, "../tests/ask_server"), what, self.endpoint,
+                               *names], capture_output=True, text=True, timeout=60 * PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    def health(self):
+        return self.ask("health", "cairn.v1.Cairn")[0]
+
     def wait_serving(self, seconds=60):
         """Until every group serves."""
         def serves():

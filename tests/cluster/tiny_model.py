@@ -54,9 +54,9 @@ def tensors(seed):
     yield "lm_head.weight", matrix(VOCABULARY, DIM, 0.3)
 
 
-def write_weights(path, seed):
+def write_tensors(path, named):
     header, data = {}, b""
-    for name, (shape, raw) in tensors(seed):
+    for name, (shape, raw) in named:
         header[name] = {"dtype": "F32", "shape": list(shape),
                         "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
@@ -64,6 +64,20 @@ def write_weights(path, seed):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def split(folder, shards, seed=1):
+    """Puts the weights of a folder that write() made into several files and an index."""
+    os.remove(os.path.join(folder, "model.safetensors"))
+    index = {}
+    everything = list(tensors(seed))
+    for shard in range(shards):
+        name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = everything[shard::shards]
+        write_tensors(os.path.join(folder, name), part)
+        index.update({tensor: name for tensor, _ in part})
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+        json.dump({"metadata": {}, "weight_map": index}, file)
 
 
 def write_tokenizer(folder):
@@ -92,6 +106,6 @@ def write(folder, seed=1):
                    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
                    "tie_word_embeddings": False, "bos_token_id": BEGIN, "eos_token_id": TURN_END,
                    "torch_dtype": "float32"}, file)
-    write_weights(os.path.join(folder, "model.safetensors"), seed)
+    write_tensors(os.path.join(folder, "model.safetensors"), tensors(seed))
     write_tokenizer(folder)
     return folder
