@@ -10,10 +10,14 @@ import threading
 import time
 import unittest
 
-from local_cluster import BIN, PATIENCE, Cluster, cairn, shared_memory_segments, wait_until
+from local_cluster import (BIN, PATIENCE, Cluster, cairn, descriptors, is_sanitized,
+                           resident_bytes, shared_memory_segments, wait_until)
 
 PROBE = ("--prompt", "stones", "--greedy", "--ignore-eos", "--max-tokens", 24)
 DECODE = ("--prompt", "stones", "--seed", 5, "--ignore-eos", "--max-tokens", 30000)
+# What may come on top in a process that is sound: connections that linger, what allocators keep,
+# and the pages of a worker's block pool (local_cluster.py), which are taken when first used.
+SPARE_DESCRIPTORS, SPARE_BYTES, POOL_BYTES = 8, 16 << 20, 64 << 20
 LONG_PROMPT = json.dumps([65 + i % 26 for i in range(30000)])
 PREFILL = ("--ids", LONG_PROMPT, "--ignore-eos", "--max-tokens", 4)
 
@@ -30,6 +34,8 @@ class Faults(unittest.TestCase):
         cluster.wait_serving()
         self.want = cluster.ids(*PROBE)
         cluster.wait_idle()
+        self.held = {}
+        self.check_accounts(cluster)
         return cluster
 
     def wait_lost(self, cluster, seconds=15, group=0):
@@ -40,9 +46,27 @@ class Faults(unittest.TestCase):
             "the group is lost")
 
     def check_recovered(self, cluster):
+        """It serves as before, and nothing of what happened is kept."""
         cluster.wait_serving()
         self.assertEqual(cluster.ids(*PROBE), self.want)
         cluster.wait_idle()
+        self.check_accounts(cluster)
+
+    def check_accounts(self, cluster):
+        """Blocks came back (wait_idle), and so did memory and descriptors of every process that
+        was there before."""
+        self.assertEqual(shared_memory_segments(), set())
+        for name, process in cluster.processes.items():
+            if process.poll() is not None:
+                continue
+            first_descriptors, first_bytes = self.held.setdefault(
+                process.pid, (descriptors(process.pid), resident_bytes(process.pid)))
+            wait_until(lambda pid=process.pid, most=first_descriptors + SPARE_DESCRIPTORS:
+                       descriptors(pid) <= most, 10,
+                       f"descriptors of {name} come back to {first_descriptors}")
+            most_bytes = first_bytes + SPARE_BYTES + (POOL_BYTES if name != "coordinator" else 0)
+            if not is_sanitized(process.pid):
+                self.assertLess(resident_bytes(process.pid), most_bytes, name)
 
     def begin(self, cluster, phase):
         """A client in the given phase, or none when idle."""
@@ -83,8 +107,10 @@ class LostRanks(Faults):
                     self.assertLess(time.monotonic() - start, 5 * PATIENCE)
                     status = self.wait_lost(cluster, 10)
                     self.assertIn(f"rank {rank} of 2", status["groups"][0]["last_failure"])
+                    self.assertEqual(cluster.health(), "NOT_SERVING")
                     cluster.start_worker(number)
                     self.check_recovered(cluster)
+                    self.assertEqual(cluster.health(), "SERVING")
                     self.assertEqual(loads(cluster.log(other)), before,
                                      "the survivor loaded again")
 
@@ -102,6 +128,18 @@ class LostRanks(Faults):
                     self.assertLess(time.monotonic() - start, 12 * PATIENCE)
                     cluster.kill(victim, signal.SIGCONT)
                     self.check_recovered(cluster)
+
+    def test_four_ranks_lose_one_too(self):
+        cluster = self.start(tp=4)
+        for rank in (0, 3):
+            with self.subTest(rank=rank):
+                client = self.begin(cluster, "decode")
+                victim = cluster.rank_of(rank)
+                cluster.kill(victim)
+                self.check_client_ended(client, 10, "rank")
+                self.wait_lost(cluster)
+                cluster.start_worker(int(victim.split("-")[1]))
+                self.check_recovered(cluster)
 
     def test_a_rank_killed_while_it_loads_is_replaced(self):
         cluster = self.start(tp=2)
@@ -333,13 +371,13 @@ class TwoHosts(unittest.TestCase):
                                               f"--secret-file={cluster.secret}", *flags],
                               prefix=["ip", "netns", "exec", namespace])
 
-    def ask(self, *arguments):
-        return subprocess.run(["ip", "netns", "exec", self.far, os.path.join(BIN, "cairn"),
+    def ask(self, *arguments, namespace=None):
+        return subprocess.run(["ip", "netns", "exec", namespace or self.far, os.path.join(BIN, "cairn"),
                                *map(str, arguments)], capture_output=True, text=True,
                               timeout=60 * PATIENCE)
 
-    def status(self):
-        done = self.ask("status", "--endpoint", "10.77.0.1:7070", "--json")
+    def status(self, namespace=None):
+        done = self.ask("status", "--endpoint", "10.77.0.1:7070", "--json", namespace=namespace)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def test_ranks_meet_over_tcp_and_say_which_address_each_advertises(self):
@@ -360,6 +398,35 @@ class TwoHosts(unittest.TestCase):
             want = cairn("generate", "--model", cluster.model, "--threads", 1, *PROBE, "--json")
             self.assertEqual(json.loads(got.stdout)["ids"], json.loads(want.stdout)["ids"])
             self.assertIn("address=10.77.0.2", cluster.log("worker-1"))
+
+    def test_a_rank_that_is_cut_off_is_lost_within_seconds_and_comes_back(self):
+        with Cluster(start=False) as cluster:
+            self.start(cluster, "coordinator", "cairn-coordinator", self.near,
+                       "--listen=10.77.0.1:7070", "--insecure", "--tp=2", "--kv-memory=64MiB",
+                       f"--heartbeat-timeout={int(5 * PATIENCE)}")
+            for i, name in enumerate((self.near, self.far)):
+                self.start(cluster, f"worker-{i}", "cairn-worker", name,
+                           "--coordinator=10.77.0.1:7070", "--threads=1", "--collective-timeout=6")
+            serves = lambda: (s := self.status(self.near)) and s["serving"]  # noqa: E731
+            wait_until(serves, 60, "it serves")
+            probe = ("generate", "--endpoint", "10.77.0.1:7070", *PROBE, "--json")
+            want = json.loads(self.ask(*probe, namespace=self.near).stdout)["ids"]
+            client = subprocess.Popen(
+                ["ip", "netns", "exec", self.near, os.path.join(BIN, "cairn"), "generate",
+                 "--endpoint", "10.77.0.1:7070", *map(str, DECODE)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            client.stdout.read(1)
+            # Nothing is closed: packets go nowhere.
+            self.run_ip("-n", self.far, "link", "set", self.links[self.far], "down")
+            start = time.monotonic()
+            _, error = client.communicate(timeout=15 * PATIENCE)
+            self.assertEqual(client.returncode, 1)
+            self.assertEqual(len(error.decode().strip().splitlines()), 1, error)
+            wait_until(lambda: not serves(), 15, "it is lost")
+            self.assertLess(time.monotonic() - start, 12 * PATIENCE)
+            self.run_ip("-n", self.far, "link", "set", self.links[self.far], "up")
+            wait_until(serves, 60, "it serves again")
+            self.assertEqual(json.loads(self.ask(*probe, namespace=self.near).stdout)["ids"], want)
 
     def test_a_coordinator_on_loopback_is_no_route_for_another_host(self):
         with Cluster(start=False) as cluster:

@@ -179,5 +179,21 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def descriptors(pid):
+    """How many files and sockets a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_sanitized(pid):
+    """Sanitizers keep freed memory for a while: what they hold says nothing."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        return "san.so" in file.read()
+
+
 def shared_memory_segments():
     return {name for name in os.listdir("/dev/shm") if name.startswith("cairn-")}
