@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/cpu_quota.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "kvstore/key.h"
 #include "model/fingerprint.h"
 #include "worker/identity.h"
@@ -55,6 +56,19 @@ absl::StatusOr<int32_t> NumBlocks(const AssignMessage& assignment, const ModelCo
   return static_cast<int32_t>(std::min<int64_t>({wanted, fitting, int64_t{1} << 30}));
 }
 
+// What can never be there is refused now, and not by the kernel in the middle of a request. Other
+// processes need memory too: what passes may still be too much.
+absl::Status CheckMemory(int64_t pool_bytes, int64_t weight_bytes) {
+  const MemoryLimit limit = ReadMemoryLimit();
+  if (pool_bytes <= limit.bytes && weight_bytes <= limit.bytes - pool_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "memory is short: a block pool of %d bytes and weights of %d, limit %d (%s): give less "
+      "--kv-memory, or more ranks",
+      pool_bytes, weight_bytes, limit.bytes, limit.file));
+}
+
 absl::StatusOr<LoadedRank> Load(const Checkpoint& checkpoint, const ModelConfig& config,
                                 const Tokenizer& tokenizer, const RankLoaderOptions& loader,
                                 const AssignMessage& assignment,
@@ -63,8 +77,11 @@ absl::StatusOr<LoadedRank> Load(const Checkpoint& checkpoint, const ModelConfig&
       ResolvedRankOptions resolved,
       ResolveRankOptions(checkpoint, config, MakeOptions(assignment, loader, tokenizer)));
   ASSIGN_OR_RETURN(resolved.options.num_blocks, NumBlocks(assignment, config, resolved));
+  const int64_t pool_bytes = resolved.options.num_blocks * resolved.kv_bytes_per_block;
+  RETURN_IF_ERROR(CheckMemory(pool_bytes, 0));
   LoadedRank loaded;
   ASSIGN_OR_RETURN(loaded.rank, Rank::Load(checkpoint, config, resolved, std::move(on_progress)));
+  RETURN_IF_ERROR(CheckMemory(pool_bytes, loaded.rank->weight_bytes()));
 
   const Sha256Digest weights = loader.cache_directory.empty()
                                    ? WeightsFingerprint(checkpoint)

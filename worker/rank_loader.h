@@ -19,7 +19,8 @@ struct RankLoaderOptions {
 };
 
 // All must outlive the loader. Errors of the loader: those of ResolveRankOptions and Rank::Load;
-// InvalidArgument if the block pool does not hold a single sequence of one block.
+// InvalidArgument if the block pool does not hold a single sequence of one block;
+// ResourceExhausted if pool and weights exceed the memory of this host or of our control group.
 RankLoader NewRankLoader(const Checkpoint* checkpoint, const ModelConfig* config,
                          const Tokenizer* tokenizer, const RankLoaderOptions& options);
 

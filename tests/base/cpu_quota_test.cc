@@ -2,49 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "tests/base/made_up_machine.h"
 
 namespace cairn {
 namespace {
 
-// A made-up machine: files below a temporary root.
-class CpuQuotaTest : public testing::Test {
+class CpuQuotaTest : public MadeUpMachine {
  protected:
-  CpuQuotaTest() {
-    std::string name = testing::TempDir() + "/cpu_quota_XXXXXX";
-    root_ = mkdtemp(name.data());
-  }
-  ~CpuQuotaTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
+  CpuQuotaTest() : MadeUpMachine("cpu,cpuacct") {}
 
-  void Write(const std::string& path, const std::string& text) {
-    std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path(), ignored);
-    std::ofstream(root_ + path) << text;
-  }
-  // Our group, and where its hierarchy is mounted.
-  void UseSecondGeneration(const std::string& group, const std::string& mount_root = "/") {
-    Write("/proc/self/cgroup", "0::" + group + "\n");
-    Write("/proc/self/mountinfo",
-          "22 1 0:20 / /proc rw - proc proc rw\n"
-          "31 23 0:28 " +
-              mount_root + " /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
-  }
-  void UseFirstGeneration(const std::string& group, const std::string& mount_root = "/") {
-    Write("/proc/self/cgroup", "9:name=systemd:/\n4:cpu,cpuacct:" + group + "\n3:cpuset:/\n0::/\n");
-    Write("/proc/self/mountinfo",
-          "33 31 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
-          "32 31 0:29 " +
-              mount_root + " /sys/fs/cgroup/cpu\\040acct rw - cgroup cgroup rw,cpu,cpuacct\n");
-  }
   CpuLimits Read(int affinity) { return ReadCpuLimits(root_, affinity); }
-
-  std::string root_;
 };
 
 TEST_F(CpuQuotaTest, WithoutControlGroupsTheAffinityCounts) {
@@ -80,18 +47,18 @@ TEST_F(CpuQuotaTest, TheTightestGroupOnTheWayUpCounts) {
 
 TEST_F(CpuQuotaTest, ReadsTheFirstGeneration) {
   UseFirstGeneration("/docker/abc");
-  Write("/sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_quota_us", "-1\n");
-  Write("/sys/fs/cgroup/cpu acct/docker/abc/cpu.cfs_period_us", "100000\n");
+  Write("/sys/fs/cgroup/of us/docker/abc/cpu.cfs_quota_us", "-1\n");
+  Write("/sys/fs/cgroup/of us/docker/abc/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(Read(8).usable, 8);
-  Write("/sys/fs/cgroup/cpu acct/docker/cpu.cfs_quota_us", "100000\n");
-  Write("/sys/fs/cgroup/cpu acct/docker/cpu.cfs_period_us", "50000\n");
+  Write("/sys/fs/cgroup/of us/docker/cpu.cfs_quota_us", "100000\n");
+  Write("/sys/fs/cgroup/of us/docker/cpu.cfs_period_us", "50000\n");
   EXPECT_EQ(Read(8).usable, 2);
 }
 
 TEST_F(CpuQuotaTest, FindsTheGroupOfAContainerThatSeesOnlyItsOwnPart) {
   UseFirstGeneration("/docker/abc/inner", "/docker/abc");
-  Write("/sys/fs/cgroup/cpu acct/inner/cpu.cfs_quota_us", "300000\n");
-  Write("/sys/fs/cgroup/cpu acct/inner/cpu.cfs_period_us", "100000\n");
+  Write("/sys/fs/cgroup/of us/inner/cpu.cfs_quota_us", "300000\n");
+  Write("/sys/fs/cgroup/of us/inner/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(Read(8).usable, 3);
   // Named from outside what is mounted: the mount point itself is the group.
   UseSecondGeneration("/kubepods/x", "/elsewhere");

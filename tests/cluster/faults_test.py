@@ -372,9 +372,9 @@ class TwoHosts(unittest.TestCase):
                               prefix=["ip", "netns", "exec", namespace])
 
     def ask(self, *arguments, namespace=None):
-        return subprocess.run(["ip", "netns", "exec", namespace or self.far, os.path.join(BIN, "cairn"),
-                               *map(str, arguments)], capture_output=True, text=True,
-                              timeout=60 * PATIENCE)
+        return subprocess.run(["ip", "netns", "exec", namespace or self.far,
+                               os.path.join(BIN, "cairn"), *map(str, arguments)],
+                              capture_output=True, text=True, timeout=60 * PATIENCE)
 
     def status(self, namespace=None):
         done = self.ask("status", "--endpoint", "10.77.0.1:7070", "--json", namespace=namespace)

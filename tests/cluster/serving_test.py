@@ -180,6 +180,15 @@ class Membership(unittest.TestCase):
             self.assertIn("line 2", chat.stderr)
             self.assertIn("mystery", cluster.log("coordinator"))
 
+    def test_a_block_pool_larger_than_the_memory_is_refused_by_its_numbers(self):
+        with Cluster(start=False, coordinator=["--kv-memory=64TiB", "--max-running=4096",
+                                               "--chunk=4096"]) as cluster:
+            cluster.start_coordinator()
+            self.assertEqual(cluster.start_worker(0).wait(timeout=30 * PATIENCE), 2)
+            last = cluster.log("worker-0").strip().splitlines()[-1]
+            self.assertIn("memory is short", last)
+            self.assertIn("--kv-memory", last)
+
     def test_a_worker_has_the_threads_its_cpus_allow(self):
         usable = len(os.sched_getaffinity(0))
         for cpus, want in (("0", 1), (f"0-{usable - 1}", usable)):
