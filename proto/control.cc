@@ -218,7 +218,8 @@ absl::StatusOr<JobEvent> ReadEvent(const v1::JobEvent& wire) {
 }
 
 void Put(const TokensMessage& from, v1::WorkerMessage* to) {
-  for (const JobEvent& event : from.events) PutEvent(event, to->mutable_tokens()->add_events());
+  v1::TokenBatch* wire = to->mutable_tokens();
+  for (const JobEvent& event : from.events) PutEvent(event, wire->add_events());
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::TokenBatch& wire) {
