@@ -225,6 +225,37 @@ class Membership(unittest.TestCase):
             self.assertEqual(cluster.processes["worker-0"].wait(timeout=20 * PATIENCE), 0)
 
 
+class DamagedModels(unittest.TestCase):
+    def test_every_program_refuses_a_file_that_is_cut_in_one_line_with_its_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = tiny_model.write(os.path.join(folder, "tiny"))
+            path = os.path.join(model, "model.safetensors")
+            with open(path, "rb") as file:
+                sound = file.read()
+            secret = os.path.join(folder, "secret")
+            with open(os.open(secret, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write(os.urandom(32).hex() + "\n")
+            programs = (("cairn", "inspect", model),
+                        ("cairn", "generate", "--model", model, "--prompt", "x"),
+                        ("cairn", "logits", "--model", model, "--out", folder + "/logits"),
+                        ("cairn-worker", "--model", model, "--secret-file", secret),
+                        ("cairn-coordinator", "--model", model, "--secret-file", secret))
+            for length in (len(sound) - 1, len(sound) // 2, 1000, 9, 7, 0):
+                with open(path, "wb") as file:
+                    file.write(sound[:length])
+                for program, *arguments in programs:
+                    with self.subTest(length=length, program=program):
+                        done = subprocess.run([os.path.join(BIN, program), *arguments], input="[1]",
+                                              capture_output=True, text=True,
+                                              timeout=60 * PATIENCE)
+                        self.assertIn(done.returncode, (1, 2))
+                        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+                        self.assertIn("model.safetensors", done.stderr)
+                        if length > 1000:
+                            self.assertRegex(done.stderr, r"tensor \S+: .*\d+\].*"
+                                                          r"available_bytes=\d+")
+
+
 class Reflection(unittest.TestCase):
     def test_lists_what_clients_may_call_and_health(self):
         with Cluster(start=False) as cluster:
