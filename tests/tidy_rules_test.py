@@ -58,7 +58,8 @@ class TidyRulesTest(unittest.TestCase):
                      'getenv("X");', "#include <ranges>", "std::stoi(s);", "atoi(s);",
                      "std::shared_mutex m;"]:
             self.breaks("", "base/clock.cc", f'#include "base/clock.h"\n{code}\n')
-        self.keeps("base/clock.cc", '// throw std::mutex getenv\nLog("throw getenv(");\n')
+        self.keeps("base/clock.cc", '#include "base/clock.h"\n'
+                                    '// throw std::mutex getenv\nLog("throw getenv(");\n')
         self.keeps("tests/base/clock_test.cc", '#include "base/clock.h"\nstd::mutex m;\n')
 
     def test_banned_text_is_found_in_comments_too(self):
@@ -79,6 +80,11 @@ class TidyRulesTest(unittest.TestCase):
         self.breaks("no file includes", "base/unused.h", HEADER)
         self.breaks("pragma once", "base/clock.h", "// What it is.\n")
         self.breaks("opens with", "base/clock.h", "#pragma once\n")
+
+    def test_a_source_includes_its_own_header_first(self):
+        self.breaks("own header", "base/clock.cc",
+                    '#include <string>\n#include "base/clock.h"\n')
+        self.breaks("own header", "base/clock.cc", "int x;\n")
 
     def test_every_source_is_built(self):
         self.breaks("no CMakeLists", "base/lost.cc", "\n")

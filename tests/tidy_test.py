@@ -208,6 +208,19 @@ def check_headers(tree):
             yield path, 1, "a header opens with what it is"
 
 
+def check_own_header_first(tree):
+    """A header that its source includes first compiles alone."""
+    first = {}
+    for path, number, target in includes(tree):
+        first.setdefault(path, (number, target))
+    for path in tree:
+        header = path[:-len(".cc")] + ".h"
+        if path.endswith(".cc") and header in tree and not path.startswith("tests/"):
+            number, target = first.get(path, (1, ""))
+            if target != header:
+                yield path, number, f"the first include is the own header: {header}"
+
+
 def check_sources_are_built(tree):
     for path, text in tree.items():
         if not path.endswith((".cc", ".cu", ".inc")) or is_data(path):
@@ -301,7 +314,7 @@ def check_readme(tree):
 
 CHECKS = [check_include_direction, check_generated_includes, check_families, check_banned_code,
           check_banned_text, check_preprocessor, check_names, check_headers,
-          check_sources_are_built, check_modules_are_tested, check_layout, check_readme]
+          check_own_header_first, check_sources_are_built, check_modules_are_tested, check_layout, check_readme]
 
 
 def findings(tree):
