@@ -32,102 +32,143 @@ inline Lanes LoadScales(const std::byte* p, int first_lane) {
   return LoadHalf8(reinterpret_cast<const uint16_t*>(p) + first_lane);
 }
 
-// One 32-block of 8 weight rows: lanes first_lane.. of the tile, unpacked to bytes.
+// Keeps the compiler from loading the next groups before this sum: it would run out of registers.
+[[gnu::always_inline]] inline void Settle(__m256i& sum) {
+  asm volatile("" : "+x"(sum) : : "memory");
+}
+
+// One 32-block of 8 weight rows: lanes first_lane.. of the tile. Weights are unpacked group by
+// group for all activation rows of a strip at once: the 16 registers hold a strip's sums and one
+// group.
 template <DType kType>
-struct WeightBlock {
-  __m256i quants[8];
-  __m256i sub_scales;  // kQ6_K: both scales of a row as 16-bit numbers
-  Lanes scale, min;
+class WeightBlock {
+ public:
+  WeightBlock(const std::byte* block, int first_lane) : block_(block), first_lane_(first_lane) {}
 
-  WeightBlock(const std::byte* block, int first_lane) {
-    const std::byte* bytes = block + 4 * first_lane;
-    if constexpr (kType == DType::kQ8_0) {
+  Lanes Scale() const { return LoadScales(block_ + ScalesAt(kType), first_lane_); }
+  Lanes Min() const { return LoadScales(block_ + kMinimumsAt, first_lane_); }
+
+  // The dot products with R activation blocks, `stride` blocks apart.
+  template <int R>
+  [[gnu::always_inline]] void Dots(const ActivationBlock* x, int64_t stride,
+                                   Lanes (&out)[R]) const {
+    __m256i sums[R];
+    if constexpr (kType == DType::kQ8_0)
+      AddSigned(x, stride, sums);
+    else if constexpr (kType == DType::kQ6_K)
+      AddSubScaled(x, stride, sums);
+    else
+      AddNibbles(x, stride, sums);
 #pragma GCC unroll 8
-      for (int g = 0; g < 8; ++g) quants[g] = LoadBytes(bytes + 64 * g);
-    } else {
-      const __m256i mask = _mm256_set1_epi8(0x0f);
-#pragma GCC unroll 4
-      for (int g = 0; g < 4; ++g) {
-        const __m256i raw = LoadBytes(bytes + 64 * g);
-        quants[g] = _mm256_and_si256(raw, mask);
-        quants[g + 4] = _mm256_and_si256(_mm256_srli_epi16(raw, 4), mask);
-      }
-    }
-    if constexpr (kType == DType::kQ6_K) AddHighBits(bytes), LoadSubScales(block, first_lane);
-    scale = LoadScales(block + ScalesAt(kType), first_lane);
-    if constexpr (kType == DType::kQ4_1) min = LoadScales(block + kMinimumsAt, first_lane);
-  }
-
-  void AddHighBits(const std::byte* bytes) {
-    const __m256i mask = _mm256_set1_epi8(0x30);
-#pragma GCC unroll 2
-    for (int u = 0; u < 2; ++u) {
-      const __m256i raw = LoadBytes(bytes + kHighBitsAt + 64 * u);
-      const __m256i fields[4] = {_mm256_slli_epi16(raw, 4), _mm256_slli_epi16(raw, 2), raw,
-                                 _mm256_srli_epi16(raw, 2)};
-#pragma GCC unroll 4
-      for (int f = 0; f < 4; ++f)
-        quants[2 * f + u] = _mm256_or_si256(quants[2 * f + u], _mm256_and_si256(fields[f], mask));
+    for (int r = 0; r < R; ++r) {
+      if constexpr (kType == DType::kQ4_0)
+        sums[r] = _mm256_sub_epi32(sums[r], _mm256_set1_epi32(8 * x[r * stride].sum));
+      out[r] = {_mm256_cvtepi32_ps(sums[r])};
     }
   }
 
-  void LoadSubScales(const std::byte* block, int first_lane) {
-    const auto load = [&](int half) {
-      const std::byte* at = block + kSubScalesAt + half * kTileRows + first_lane;
-      return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
-    };
-    sub_scales = _mm256_blend_epi16(load(0), _mm256_slli_epi32(load(1), 16), 0xaa);
-  }
-
-  Lanes Dot(const ActivationBlock& x) const {
-    if constexpr (kType == DType::kQ8_0) return {_mm256_cvtepi32_ps(DotSigned(x))};
-    if constexpr (kType == DType::kQ6_K) return {_mm256_cvtepi32_ps(DotSubScaled(x))};
-    const __m256i dot = DotNibbles(x);
-    if constexpr (kType == DType::kQ4_1) return {_mm256_cvtepi32_ps(dot)};
-    return {_mm256_cvtepi32_ps(_mm256_sub_epi32(dot, _mm256_set1_epi32(8 * x.sum)))};
-  }
+ private:
+  // The 4 bytes of each lane in vector `g` of the block.
+  __m256i Load(int g) const { return LoadBytes(block_ + 4 * first_lane_ + 64 * g); }
 
   // 8 products of pairs stay below 8 * 2 * 15 * 128 = 30720: 16 bits hold the whole block.
-  __m256i DotNibbles(const ActivationBlock& x) const {
-    __m256i sum = _mm256_maddubs_epi16(quants[0], Broadcast4(x, 0));
+  template <int R>
+  [[gnu::always_inline]] void AddNibbles(const ActivationBlock* x, int64_t stride,
+                                         __m256i (&sums)[R]) const {
+    const __m256i mask = _mm256_set1_epi8(0x0f);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) {
+      const __m256i raw = Load(g);
+      const __m256i low = _mm256_and_si256(raw, mask);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(raw, 4), mask);
 #pragma GCC unroll 8
-    for (int g = 1; g < 8; ++g)
-      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(quants[g], Broadcast4(x, g)));
-    return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+      for (int r = 0; r < R; ++r) {
+        const ActivationBlock& row = x[r * stride];
+        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, Broadcast4(row, g)),
+                                               _mm256_maddubs_epi16(high, Broadcast4(row, g + 4)));
+        sums[r] = g == 0 ? pairs : _mm256_add_epi16(sums[r], pairs);
+        Settle(sums[r]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sums[r] = _mm256_madd_epi16(sums[r], _mm256_set1_epi16(1));
   }
 
   // |w| <= 128 and |x| <= 127: a pair stays below 2 * 128 * 127 = 32512.
-  __m256i DotSigned(const ActivationBlock& x) const {
+  template <int R>
+  [[gnu::always_inline]] void AddSigned(const ActivationBlock* x, int64_t stride,
+                                        __m256i (&sums)[R]) const {
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sum = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
-      const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(quants[g]),
-                                                 _mm256_sign_epi8(Broadcast4(x, g), quants[g]));
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+      const __m256i weights = Load(g);
+      const __m256i magnitudes = _mm256_abs_epi8(weights);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const __m256i signs = _mm256_sign_epi8(Broadcast4(x[r * stride], g), weights);
+        const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, signs), ones);
+        sums[r] = g == 0 ? quads : _mm256_add_epi32(sums[r], quads);
+        Settle(sums[r]);
+      }
     }
-    return sum;
   }
 
   // w = q - 32 with q in 0..63: two pairs stay below 2 * 2 * 63 * 128 = 32256. The whole dot
   // product stays below 32 * 32 * 127 * 128 < 2^24, so that its conversion to float is exact.
-  __m256i DotSubScaled(const ActivationBlock& x) const {
-    const auto pairs = [&](int g) {
-      return _mm256_add_epi16(_mm256_maddubs_epi16(quants[g], Broadcast4(x, g)),
-                              _mm256_maddubs_epi16(quants[g + 1], Broadcast4(x, g + 1)));
-    };
-    const __m256i low = _mm256_blend_epi16(sub_scales, _mm256_slli_epi32(sub_scales, 16), 0xaa);
-    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(sub_scales, 16), sub_scales, 0xaa);
-    const __m256i low_dot =
-        _mm256_add_epi32(_mm256_madd_epi16(pairs(0), low), _mm256_madd_epi16(pairs(2), low));
-    const __m256i high_dot =
-        _mm256_add_epi32(_mm256_madd_epi16(pairs(4), high), _mm256_madd_epi16(pairs(6), high));
-    const uint32_t sums = (static_cast<uint32_t>(x.low_sum) & 0xffffu) |
-                          (static_cast<uint32_t>(x.sum - x.low_sum) << 16);
-    const __m256i shift =
-        _mm256_madd_epi16(sub_scales, _mm256_set1_epi32(static_cast<int32_t>(sums)));
-    return _mm256_sub_epi32(_mm256_add_epi32(low_dot, high_dot), _mm256_slli_epi32(shift, 5));
+  template <int R>
+  [[gnu::always_inline]] void AddSubScaled(const ActivationBlock* x, int64_t stride,
+                                           __m256i (&sums)[R]) const {
+    const __m256i scales = SubScales();
+    const __m256i low = _mm256_blend_epi16(scales, _mm256_slli_epi32(scales, 16), 0xaa);
+    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(scales, 16), scales, 0xaa);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const ActivationBlock& row = x[r * stride];
+      const uint32_t halves = (static_cast<uint32_t>(row.low_sum) & 0xffffu) |
+                              (static_cast<uint32_t>(row.sum - row.low_sum) << 16);
+      const __m256i shift =
+          _mm256_madd_epi16(scales, _mm256_set1_epi32(static_cast<int32_t>(halves)));
+      sums[r] = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(shift, 5));
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < 8; g += 2) {
+      const __m256i first = SixBits(g), second = SixBits(g + 1);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const ActivationBlock& row = x[r * stride];
+        const __m256i pairs =
+            _mm256_add_epi16(_mm256_maddubs_epi16(first, Broadcast4(row, g)),
+                             _mm256_maddubs_epi16(second, Broadcast4(row, g + 1)));
+        sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, g < 4 ? low : high));
+      }
+    }
   }
+
+  // kQ6_K: both scales of a row as 16-bit numbers.
+  __m256i SubScales() const {
+    const auto load = [&](int half) {
+      const std::byte* at = block_ + kSubScalesAt + half * kTileRows + first_lane_;
+      return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+    };
+    return _mm256_blend_epi16(load(0), _mm256_slli_epi32(load(1), 16), 0xaa);
+  }
+
+  // kQ6_K: the quants of k = 4g .. 4g+3.
+  [[gnu::always_inline]] __m256i SixBits(int g) const {
+    const __m256i raw = Load(g % 4);
+    const __m256i low =
+        _mm256_and_si256(g < 4 ? raw : _mm256_srli_epi16(raw, 4), _mm256_set1_epi8(0x0f));
+    const __m256i bits = LoadBytes(block_ + 4 * first_lane_ + kHighBitsAt + 64 * (g % 2));
+    const int field = g / 2;
+    const __m256i moved = field == 0   ? _mm256_slli_epi16(bits, 4)
+                          : field == 1 ? _mm256_slli_epi16(bits, 2)
+                          : field == 2 ? bits
+                                       : _mm256_srli_epi16(bits, 2);
+    return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+  }
+
+  const std::byte* block_;
+  int first_lane_;
 };
 
 }  // namespace cairn::avx2

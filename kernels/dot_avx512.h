@@ -35,9 +35,9 @@ template <DType kType>
 struct WeightBlock {
   __m512i quants[8];
   __m512i sub_scales[2];  // kQ6_K
-  Lanes scale, min;
+  const std::byte* block;
 
-  WeightBlock(const std::byte* block, int /*first_lane*/) {
+  WeightBlock(const std::byte* packed, int /*first_lane*/) : block(packed) {
     if constexpr (kType == DType::kQ8_0) {
       const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
 #pragma GCC unroll 8
@@ -52,15 +52,24 @@ struct WeightBlock {
       }
     }
     if constexpr (kType == DType::kQ6_K) {
-      AddHighBits(block);
+      AddHighBits();
       for (int half = 0; half < 2; ++half)
         sub_scales[half] = LoadInt8(block + kSubScalesAt + half * kTileRows).v;
     }
-    scale = LoadScales(block + ScalesAt(kType));
-    if constexpr (kType == DType::kQ4_1) min = LoadScales(block + kMinimumsAt);
   }
 
-  void AddHighBits(const std::byte* block) {
+  Lanes Scale() const { return LoadScales(block + ScalesAt(kType)); }
+  Lanes Min() const { return LoadScales(block + kMinimumsAt); }
+
+  // The dot products with R activation blocks, `stride` blocks apart.
+  template <int R>
+  [[gnu::always_inline]] void Dots(const ActivationBlock* x, int64_t stride,
+                                   Lanes (&out)[R]) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) out[r] = Dot(x[r * stride]);
+  }
+
+  void AddHighBits() {
     const __m512i mask = _mm512_set1_epi8(0x30);
 #pragma GCC unroll 2
     for (int u = 0; u < 2; ++u) {
