@@ -195,6 +195,11 @@ absl::Status DecoderImpl::Allocate() {
     shared_normed_.push_back({{ActivationFormat::kF32, normed_f32_.data(), dim_blocks},
                               {ActivationFormat::kInt8, normed_int8_.data(), dim_blocks}});
   }
+  // Now rather than in the first requests: the kernel clears a page when it is first written.
+  team_.Run([&](const Context& context) {
+    const Range share = context.Share(pool_.size_bytes());
+    std::memset(pool_.data() + share.begin, 0, static_cast<size_t>(share.size()));
+  });
   attention_scratch_ =
       AttentionScratch::Create({.num_threads = threads,
                                 .max_rows = rows,
