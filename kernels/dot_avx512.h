@@ -10,10 +10,6 @@
 
 namespace cairn::avx512 {
 
-inline constexpr int kDotLanes = 16;  // output rows per dot product
-using Lanes = F32x16;
-inline Lanes LoadLanes(const float* p) { return Load(p); }
-
 // Heights of register tiles: rows of activations, and tiles of weights beside each other.
 inline constexpr int kInt8Strip = 8;
 inline constexpr int kPlainStrip = 8;
@@ -26,7 +22,7 @@ inline __m512i Broadcast4(const ActivationBlock& x, int group) {
   return _mm512_set1_epi32(four);
 }
 inline __m512i LoadBytes(const std::byte* p) { return _mm512_loadu_si512(p); }
-inline Lanes LoadScales(const std::byte* p) {
+inline F32x16 LoadScales(const std::byte* p) {
   return LoadHalf(reinterpret_cast<const uint16_t*>(p));
 }
 
@@ -37,7 +33,7 @@ struct WeightBlock {
   __m512i sub_scales[2];  // kQ6_K
   const std::byte* block;
 
-  WeightBlock(const std::byte* packed, int /*first_lane*/) : block(packed) {
+  explicit WeightBlock(const std::byte* packed) : block(packed) {
     if constexpr (kType == DType::kQ8_0) {
       const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
 #pragma GCC unroll 8
@@ -58,13 +54,13 @@ struct WeightBlock {
     }
   }
 
-  Lanes Scale() const { return LoadScales(block + ScalesAt(kType)); }
-  Lanes Min() const { return LoadScales(block + kMinimumsAt); }
+  F32x16 Scale() const { return LoadScales(block + ScalesAt(kType)); }
+  F32x16 Min() const { return LoadScales(block + kMinimumsAt); }
 
   // The dot products with R activation blocks, `stride` blocks apart.
   template <int R>
   [[gnu::always_inline]] void Dots(const ActivationBlock* x, int64_t stride,
-                                   Lanes (&out)[R]) const {
+                                   F32x16 (&out)[R]) const {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) out[r] = Dot(x[r * stride]);
   }
@@ -105,7 +101,7 @@ struct WeightBlock {
 
   // The weights were made unsigned by adding 128, 8 or 32; the start value takes that back. kQ6_K
   // stays below 2^24 (dot_avx2.h), so every conversion to float is exact.
-  Lanes Dot(const ActivationBlock& x) const {
+  F32x16 Dot(const ActivationBlock& x) const {
     if constexpr (kType == DType::kQ6_K) {
       const __m512i low = Sum4(x, 0, -32 * x.low_sum);
       const __m512i high = Sum4(x, 4, -32 * (x.sum - x.low_sum));
