@@ -8,7 +8,8 @@
 #
 #   tidy      how the sources read
 #   release   every test, as users build it; every header compiles alone
-#   dev       unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   dev       unit tests and a cluster with many streams, under AddressSanitizer and
+#             UndefinedBehaviorSanitizer
 #   tsan      what threads share, under ThreadSanitizer
 #
 # A fresh Debian 12 as root needs nothing beforehand; elsewhere the packages that
@@ -25,11 +26,14 @@ passed=0
 failed=0
 skipped=0
 
-# Tests of the dev preset; the gRPC programs are covered by the faults and cluster tests of release.
-dev_labels='^unit$'
-# State that threads share: none of these links gRPC, whose library is not instrumented.
-tsan_tests='^(bounded_queue|secret|context|engine|scheduler[a-z_]*|block_pool|prefix_index'
-tsan_tests+='|stats_cell|(shm_|tcp_)?collective[a-z_]*|step|cluster_loop|text_workers)_test$'
+# Tests that the sanitizers repeat. What links gRPC takes as long to build as all the rest: one
+# test of a cluster runs its code.
+dev_tests=(-L '^unit$' -L '^no_grpc$')
+dev_cluster_programs=(bin/cairn-coordinator bin/cairn-worker tests/stream_load)
+dev_cluster_test='^streams_test$'
+# State that threads share, and the state machines that one of them owns.
+tsan_tests='^(bounded_queue|secret|context|engine|scheduler_walk|block_pool|stats_cell'
+tsan_tests+='|(shm_|tcp_)?collective|text_workers)_test$'
 
 say() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
@@ -50,7 +54,8 @@ wants() { [[ ",$parts," == *",$1,"* ]]; }
 configure() {
   local launcher=()
   ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  cmake --preset "$1" -DCAIRN_TESTS=ON "${launcher[@]}" >"$results/$1.cmake.log" 2>&1 && return
+  cmake --preset "$1" -DCAIRN_TESTS=ON -DCAIRN_PRECOMPILED_TESTS=ON "${launcher[@]}" \
+    >"$results/$1.cmake.log" 2>&1 && return
   tail -n 20 "$results/$1.cmake.log"
   fail "configuring $1"
   return 1
@@ -118,7 +123,7 @@ release() {
   fi
 }
 
-# sanitized PRESET CTEST_SELECTION...
+# sanitized PRESET CTEST_SELECTION...: builds and runs the programs that it selects.
 sanitized() {
   local preset=$1 programs
   shift
@@ -132,6 +137,21 @@ sanitized() {
   build "$preset" "${programs[@]/#/tests/}" || return
   say "$preset: testing"
   run_tests "$preset" -j "$(nproc)" -R "^($(IFS='|'; echo "${programs[*]}"))$"
+}
+
+dev() {
+  sanitized dev "${dev_tests[@]}"
+  say "dev: building a cluster"
+  # The client only asks and looks: that of release does, if it is there.
+  local programs=("${dev_cluster_programs[@]}") client=$root/build/release/bin/cairn
+  if ! wants release; then
+    programs+=(bin/cairn)
+    client=$root/build/dev/bin/cairn
+  fi
+  build dev "${programs[@]}" || return
+  say "dev: testing a cluster"
+  CAIRN_CLIENT=$client CAIRN_STREAM_SECONDS=60 CAIRN_TEST_PATIENCE=4 \
+    run_tests dev -R "$dev_cluster_test"
 }
 
 while [ $# -gt 0 ]; do
@@ -153,12 +173,14 @@ if $install; then
 fi
 say "the model of the tests"
 python3 deploy/get_model.py || fail "getting the model"
+# Without these ccache does not keep what uses a precompiled header.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 # What the sanitizers know to be the libraries' own.
 export LSAN_OPTIONS="suppressions=$root/tests/lsan.supp:print_suppressions=0"
 export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp:ignore_noninstrumented_modules=1"
 ! wants tidy || tidy
 ! wants release || release
-! wants dev || sanitized dev -L "$dev_labels"
+! wants dev || dev
 ! wants tsan || sanitized tsan -R "$tsan_tests"
 say "done"
 finish

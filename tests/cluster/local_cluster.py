@@ -12,6 +12,8 @@ import tiny_model
 
 BIN = os.environ.get("CAIRN_BIN",
                      os.path.join(os.path.dirname(__file__), "../../build/release/bin"))
+# A client of another build may ask a sanitized cluster.
+CLIENT = os.environ.get("CAIRN_CLIENT", os.path.join(BIN, "cairn"))
 # Sanitizer builds and busy machines need longer; every wait ends all the same.
 PATIENCE = float(os.environ.get("CAIRN_TEST_PATIENCE", "1"))
 
@@ -35,7 +37,7 @@ def wait_until(condition, seconds, what):
 
 
 def cairn(*arguments, stdin="", timeout=60, check=False):
-    done = subprocess.run([os.path.join(BIN, "cairn"), *map(str, arguments)], input=stdin,
+    done = subprocess.run([CLIENT, *map(str, arguments)], input=stdin,
                           capture_output=True, text=True, timeout=timeout * PATIENCE)
     if check and done.returncode:
         raise AssertionError(f"cairn {arguments}: {done.returncode}: {done.stderr}")
@@ -155,8 +157,7 @@ class Cluster:
     def start_stream(self, *arguments):
         """A client whose text comes through a pipe."""
         client = subprocess.Popen(
-            [os.path.join(BIN, "cairn"), "generate", "--endpoint", self.endpoint,
-             *map(str, arguments)],
+            [CLIENT, "generate", "--endpoint", self.endpoint, *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         self.others.append(client)
         return client
