@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -206,6 +207,45 @@ TEST_F(SmolLm2BitsTest, HoweverItIsComputed) {
     ExpectSame(runner->Run(requests_), variant.name + ", warm");
   }
 }
+
+// The whole product, in tests of one number of ranks and threads each.
+class SmolLm2MatrixTest : public SmolLm2BitsTest,
+                          public ::testing::WithParamInterface<std::tuple<int, int>> {};
+
+TEST_P(SmolLm2MatrixTest, WhateverTheBlocksTheChunksAndTheNeighbours) {
+  std::vector<Isa> isas = {Isa::kAvx2};
+  if (ChooseIsa("avx512").ok()) isas.push_back(Isa::kAvx512);
+  for (const Isa isa : isas) {
+    for (const int block_tokens : {16, 32, 64, 128, 256}) {
+      for (const int chunk : {1, 7, 64, 100, 512}) {
+        RunnerOptions options;
+        std::tie(options.size, options.num_threads) = GetParam();
+        options.isa = isa;
+        options.block_tokens = block_tokens;
+        options.max_step_tokens = chunk;
+        const std::string what = std::string(IsaName(isa)) + ", blocks of " +
+                                 std::to_string(block_tokens) + ", chunks of " +
+                                 std::to_string(chunk);
+        const auto runner = Start(options);
+        ExpectSame(runner->Run(requests_), what);
+        ExpectSame(runner->Run(requests_), what + ", warm");
+        std::vector<RunResult> alone;
+        for (const RunRequest& request : requests_) alone.push_back(runner->Run(request));
+        ExpectSame(alone, what + ", alone");
+      }
+    }
+    RunnerOptions small;
+    std::tie(small.size, small.num_threads) = GetParam();
+    small.isa = isa;
+    small.num_blocks = 42;
+    const auto runner = Start(small);
+    ExpectSame(runner->Run(requests_), "a small pool");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RanksAndThreads, SmolLm2MatrixTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(1, 2)));
 
 }  // namespace
 }  // namespace cairn
