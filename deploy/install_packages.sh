@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building needs; with --tests also what the tests need.
-# usage: install_packages.sh [--tests] [--check]
+# usage: install_packages.sh [--tests] [--fuzz] [--check]
+#   --fuzz    what the fuzz targets need
 #   --check   install nothing: exit 1 with one line if something is missing
 # Packages that are present are left alone, so a second run takes no time.
 set -euo pipefail
@@ -11,14 +12,16 @@ build_packages=(
   libabsl-dev libssl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev prometheus-cpp-dev
 )
 test_packages=(libgtest-dev libgmock-dev ccache git iproute2 procps)
+fuzz_packages=(clang-14 libclang-rt-14-dev)
 
 wanted=("${build_packages[@]}")
 check_only=false
 for argument; do
   case $argument in
     --tests) wanted+=("${test_packages[@]}") ;;
+    --fuzz) wanted+=("${fuzz_packages[@]}") ;;
     --check) check_only=true ;;
-    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
   esac
 done
 

@@ -4,13 +4,14 @@
 #
 # usage: run.sh [--full] [--only PART[,PART]] [--no-install]
 #   --full         whole equality matrices, long fuzzing and chaos too (hours)
-#   --only PART    for developers: tidy, release, dev or tsan
+#   --only PART    for developers: tidy, release, dev, tsan or fuzz
 #
 #   tidy      how the sources read
 #   release   every test, as users build it; every header compiles alone
 #   dev       unit tests and a cluster with many streams, under AddressSanitizer and
 #             UndefinedBehaviorSanitizer
 #   tsan      what threads share, under ThreadSanitizer
+#   fuzz      with --full: hostile files, templates and messages, ten minutes each
 #
 # A fresh Debian 12 as root needs nothing beforehand; elsewhere the packages that
 # deploy/install_packages.sh --tests lists must be there.
@@ -21,7 +22,8 @@ cd "$root" || exit 1
 results=$root/build/results
 full=false
 install=true
-parts=tidy,release,dev,tsan
+parts=tidy,release,dev,tsan,fuzz
+fuzz_seconds=600  # each target
 passed=0
 failed=0
 skipped=0
@@ -123,6 +125,35 @@ release() {
   fi
 }
 
+# Every fuzz target for a while, from what the tests read of its kind on.
+fuzz() {
+  local targets=(gguf_fuzz safetensors_fuzz tokenizer_json_fuzz jinja_fuzz wire_fuzz)
+  local seeds=(models models tokenizers templates '') i corpus
+  say "fuzzing: building"
+  deploy/install_packages.sh --tests --fuzz &&
+    cmake -G Ninja -B build/fuzz -DCAIRN_FUZZ=ON -DCAIRN_TESTS=ON -DCMAKE_C_COMPILER=clang-14 \
+      -DCMAKE_CXX_COMPILER=clang++-14 >"$results/fuzz.cmake.log" 2>&1 &&
+    ninja -C build/fuzz fuzz_targets >"$results/fuzz.build.log" 2>&1
+  if [ $? -ne 0 ]; then
+    fail "building the fuzz targets, see $results/fuzz.*.log"
+    return
+  fi
+  for i in "${!targets[@]}"; do
+    say "fuzzing: ${targets[i]} for $fuzz_seconds s"
+    corpus=$results/corpus/${targets[i]}
+    mkdir -p "$corpus"
+    if "build/fuzz/fuzz/${targets[i]}" -max_total_time="$fuzz_seconds" -rss_limit_mb=4096 \
+      -artifact_prefix="$results/${targets[i]}." "$corpus" \
+      ${seeds[i]:+"tests/golden/${seeds[i]}"} >"$results/${targets[i]}.log" 2>&1; then
+      tail -n 1 "$results/${targets[i]}.log"
+      passed=$((passed + 1))
+    else
+      tail -n 20 "$results/${targets[i]}.log"
+      fail "${targets[i]}, see $results/${targets[i]}.*"
+    fi
+  done
+}
+
 # sanitized PRESET CTEST_SELECTION...: builds and runs the programs that it selects.
 sanitized() {
   local preset=$1 programs
@@ -157,9 +188,9 @@ dev() {
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=true; shift ;;
-    --only) parts=${2:?--only needs tidy, release, dev or tsan}; shift 2 ;;
+    --only) parts=${2:?--only needs tidy, release, dev, tsan or fuzz}; shift 2 ;;
     --no-install) install=false; shift ;;
-    *) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$results"
@@ -182,5 +213,6 @@ export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp:ignore_noninstrumented_m
 ! wants release || release
 ! wants dev || dev
 ! wants tsan || sanitized tsan -R "$tsan_tests"
+! $full || ! wants fuzz || fuzz
 say "done"
 finish
