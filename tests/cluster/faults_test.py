@@ -15,9 +15,8 @@ from local_cluster import (BIN, PATIENCE, Cluster, cairn, descriptors, is_saniti
 
 PROBE = ("--prompt", "stones", "--greedy", "--ignore-eos", "--max-tokens", 24)
 DECODE = ("--prompt", "stones", "--seed", 5, "--ignore-eos", "--max-tokens", 30000)
-# What may come on top in a process that is sound: connections that linger, what allocators keep,
-# and the pages of a worker's block pool (local_cluster.py), which are taken when first used.
-SPARE_DESCRIPTORS, SPARE_BYTES, POOL_BYTES = 8, 16 << 20, 64 << 20
+# What may come on top in a process that is sound: connections that linger, what allocators keep.
+SPARE_DESCRIPTORS, SPARE_BYTES = 8, 16 << 20
 LONG_PROMPT = json.dumps([65 + i % 26 for i in range(30000)])
 PREFILL = ("--ids", LONG_PROMPT, "--ignore-eos", "--max-tokens", 4)
 
@@ -64,9 +63,8 @@ class Faults(unittest.TestCase):
             wait_until(lambda pid=process.pid, most=first_descriptors + SPARE_DESCRIPTORS:
                        descriptors(pid) <= most, 10,
                        f"descriptors of {name} come back to {first_descriptors}")
-            most_bytes = first_bytes + SPARE_BYTES + (POOL_BYTES if name != "coordinator" else 0)
             if not is_sanitized(process.pid):
-                self.assertLess(resident_bytes(process.pid), most_bytes, name)
+                self.assertLess(resident_bytes(process.pid), first_bytes + SPARE_BYTES, name)
 
     def begin(self, cluster, phase):
         """A client in the given phase, or none when idle."""
