@@ -181,7 +181,7 @@ std::string FlagTable::Help() const {
   std::string out;
   for (const Flag& flag : flags_) {
     if (flag.name.empty()) {
-      absl::StrAppend(&out, "\n", flag.help, "\n");
+      absl::StrAppend(&out, "\n", flag.help, flag.help.empty() ? "" : "\n");
       continue;
     }
     std::string head = absl::StrCat("  --", flag.name);

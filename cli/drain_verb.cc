@@ -81,8 +81,10 @@ int RunDrain(const Arguments& arguments) {
   DrainFlags drain;
   FlagTable flags;
   flags.Add("endpoint", &drain.endpoint, "HOST:PORT", "the coordinator");
-  flags.Add("secret-file", &drain.secret_file, "PATH",
-            "the cluster's secret; by default that of the `cairn serve` on this port");
+  flags.Add(
+      "secret-file", &drain.secret_file, "PATH",
+      "the cluster's secret; by default that of the `cairn serve` on this port, if it was given "
+      "no --state-dir");
   flags.Add("wait", &drain.wait_seconds, 0, 1 << 20,
             "seconds to wait until it has ended; 0: only ask; exit status 1 if it has not");
   const ParsedVerb parsed = ParseVerb(

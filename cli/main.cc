@@ -25,7 +25,7 @@ constexpr Verb kVerbs[] = {
     {"detokenize", RunDetokenize, "token ids to texts"},
     {"render", RunRender, "a conversation through a chat template"},
     {"logits", RunLogits, "logits of given tokens, offline"},
-    {"bench", RunBench, "prefill and decode rates, offline"},
+    {"bench", RunBench, "prefill and decode rates, offline or of a served cluster"},
 };
 
 void PrintHelp() {

@@ -44,7 +44,7 @@ void AddFlags(ServeFlags* serve, FlagTable* flags) {
   flags->Add("max-running", &serve->max_running, 1, 4096, "sequences computed at once");
   flags->Add("no-prefix-cache", &serve->no_prefix_cache, "never reuse KV between requests");
   flags->Add("drain-seconds", &serve->drain_seconds, 0, 86400,
-             "how long running requests may take to finish after Ctrl-C");
+             "how long running requests may take to finish after Ctrl-C or `cairn drain`");
   AddEngineFlags(&serve->engine, flags);
 }
 
