@@ -47,8 +47,8 @@ class Context {
   const CpuKernels& cpu() const { return *cpu_; }
   // This thread's share of n things.
   Range Share(int64_t n) const { return Split(n, num_threads_, thread_); }
-  // Waits until every thread of the team has called it. Spins for some 20-50 us, then yields, then
-  // sleeps: on a busy machine the others may not be running.
+  // Waits until every thread of the team has called it. Spins as long as that pays, then yields,
+  // then sleeps: on a busy machine the others may not be running.
   void Sync() const;
 
  private:
