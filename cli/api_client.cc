@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kRefusalPatience = absl::Milliseconds(100);
 
 const char* StateName(v1::RankState state) {
   switch (state) {
@@ -169,7 +171,7 @@ class ApiClientImpl final : public ApiClient {
   }
 
   absl::StatusOr<StatusView> Status(absl::Duration limit) override {
-    RETURN_IF_ERROR(Connect(limit));
+    RETURN_IF_ERROR(ConnectAtOnce(limit));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + limit));
     v1::StatusResponse response;
@@ -221,6 +223,24 @@ class ApiClientImpl final : public ApiClient {
     if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit))) {
       return absl::OkStatus();
     }
+    return NobodyAnswers();
+  }
+
+  // Does not wait long for a port that refuses.
+  absl::Status ConnectAtOnce(absl::Duration limit) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (true) {
+      const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+      // The port may have opened since the last call: gRPC looks only while somebody waits.
+      const absl::Time until = state == GRPC_CHANNEL_TRANSIENT_FAILURE
+                                   ? std::min(deadline, absl::Now() + kRefusalPatience)
+                                   : deadline;
+      if (!channel_->WaitForStateChange(state, absl::ToChronoTime(until))) return NobodyAnswers();
+    }
+  }
+
+  absl::Status NobodyAnswers() const {
     return absl::UnavailableError(
         absl::StrCat("no coordinator answers at ", endpoint_, ": is `cairn serve` running?"));
   }

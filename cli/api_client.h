@@ -86,7 +86,7 @@ class ApiClient {
   static std::unique_ptr<ApiClient> Create(const std::string& endpoint);
   virtual ~ApiClient() = default;
 
-  // Errors: Unavailable if nobody answers within `limit`.
+  // Errors: Unavailable if nobody answers within `limit`, or soon if the port refuses.
   virtual absl::StatusOr<StatusView> Status(absl::Duration limit) = 0;
   // Ends the service: nothing more is admitted, and when what runs has finished the coordinator of
   // `run_id` ends. Gives the number of requests that run. Errors: the server's; PermissionDenied

@@ -1,11 +1,9 @@
 // drain: ends the service without breaking an answer.
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/network_address.h"
 #include "base/secret.h"
@@ -18,17 +16,13 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 
 struct DrainFlags {
   std::string endpoint = kDefaultEndpoint;
   std::string secret_file;
   int32_t wait_seconds = 3600;
 };
-
-std::string RequestsText(int32_t requests) {
-  return absl::StrFormat("draining: %d %s in flight", requests,
-                         requests == 1 ? "request" : "requests");
-}
 
 absl::StatusOr<ClusterSecret> FindSecret(const DrainFlags& flags) {
   if (!flags.secret_file.empty()) return ReadSecretFile(flags.secret_file);
@@ -44,20 +38,17 @@ absl::StatusOr<ClusterSecret> FindSecret(const DrainFlags& flags) {
 absl::Status WaitForEnd(ApiClient* client, const std::string& run_id, int32_t requests,
                         absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
-  int32_t most = std::max(requests, 1);
-  ProgressLine progress(stdout);
+  ProgressLine line(stdout);
+  DrainProgress progress(&line);
+  if (requests > 0) progress.Show(requests);
   while (absl::Now() < deadline) {
     const absl::StatusOr<StatusView> status = client->Status(kAnswerTimeout);
     if (absl::IsUnavailable(status.status()) || (status.ok() && status->run_id != run_id)) {
-      progress.Say("drained");
+      line.Say("drained");
       return absl::OkStatus();
     }
-    if (status.ok()) {
-      const int32_t left = status->requests_in_flight;
-      most = std::max(most, left);
-      progress.Show(1 - static_cast<double>(left) / most, RequestsText(left));
-    }
-    absl::SleepFor(absl::Milliseconds(200));
+    if (status.ok()) progress.Show(status->requests_in_flight);
+    absl::SleepFor(kPollInterval);
   }
   return absl::DeadlineExceededError(
       absl::StrCat("still draining after ", absl::FormatDuration(limit)));
@@ -71,7 +62,7 @@ absl::Status Drain(const DrainFlags& flags) {
   if (flags.wait_seconds > 0) {
     return WaitForEnd(client.get(), status.run_id, requests, absl::Seconds(flags.wait_seconds));
   }
-  std::printf("%s\n", RequestsText(requests).c_str());
+  std::printf("%s\n", DrainText(requests).c_str());
   return absl::OkStatus();
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_format.h"
+
 namespace cairn {
 namespace {
 
@@ -56,6 +58,16 @@ void ProgressLine::Clear() {
   std::fprintf(out_, "\r\033[K");
   std::fflush(out_);
   drawn_ = false;
+}
+
+std::string DrainText(int32_t requests_in_flight) {
+  return absl::StrFormat("draining: %d %s in flight", requests_in_flight,
+                         requests_in_flight == 1 ? "request" : "requests");
+}
+
+void DrainProgress::Show(int32_t requests_in_flight) {
+  most_ = std::max(most_, requests_in_flight);
+  line_->Show(1 - static_cast<double>(requests_in_flight) / most_, DrainText(requests_in_flight));
 }
 
 }  // namespace cairn

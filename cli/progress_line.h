@@ -2,6 +2,7 @@
 // elsewhere. Thread: one.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -28,6 +29,20 @@ class ProgressLine {
   bool drawn_ = false;
   std::string last_text_;
   int last_tenth_ = -1;
+};
+
+// "draining: 3 requests in flight".
+std::string DrainText(int32_t requests_in_flight);
+
+// How far a drain is: the share of the most requests that were seen in flight which have ended.
+class DrainProgress {
+ public:
+  explicit DrainProgress(ProgressLine* line) : line_(line) {}
+  void Show(int32_t requests_in_flight);
+
+ private:
+  ProgressLine* const line_;
+  int32_t most_ = 1;
 };
 
 }  // namespace cairn

@@ -109,7 +109,8 @@ std::string Banner(const ServeFlags& serve, const StatusView& status, int32_t th
 absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_t threads,
                           const std::atomic<int>& signals, ProgressLine* progress) {
   const std::unique_ptr<ApiClient> client = ApiClient::Create(Endpoint(serve));
-  bool serving = false;
+  DrainProgress drain(progress);
+  bool serving = false, answered = false;
   absl::Time next_look = absl::Now();
   while (signals.load() == 0 && !cluster->drained()) {
     RETURN_IF_ERROR(cluster->Watch());
@@ -119,9 +120,14 @@ absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_
       if (status.ok() && status->serving && !serving) {
         progress->Say(Banner(serve, *status, threads));
       }
-      if (status.ok() && !status->serving) progress->Show(status->loading, status->waiting_for);
-      if (!status.ok() && !serving) progress->Show(0, "starting the coordinator");
+      if (status.ok() && status->draining) {
+        drain.Show(status->requests_in_flight);
+      } else if (status.ok() && !status->serving) {
+        progress->Show(status->loading, status->waiting_for);
+      }
+      if (!status.ok() && !answered) progress->Show(0, "starting the coordinator");
       if (status.ok()) serving = status->serving;
+      answered |= status.ok();
     }
     absl::SleepFor(absl::Milliseconds(50));
   }

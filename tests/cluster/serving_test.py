@@ -11,7 +11,7 @@ import time
 import unittest
 
 import tiny_model
-from local_cluster import (BIN, PATIENCE, Cluster, cairn, free_port, shared_memory_segments,
+from local_cluster import (BIN, CLIENT, PATIENCE, Cluster, cairn, free_port, shared_memory_segments,
                            wait_until)
 
 PROMPT = ("--prompt", "The stones that those who pass leave")
@@ -374,7 +374,8 @@ class OneCommand(unittest.TestCase):
         with open(self.out, "wb") as out:
             serve = subprocess.Popen(
                 [os.path.join(BIN, "cairn"), "serve", "--model", model, "--port", str(self.port),
-                 "--state-dir", os.path.join(self.folder.name, "state"), "--threads", "1", *more],
+                 "--state-dir", os.path.join(self.folder.name, "state"), "--threads", "1",
+                 *map(str, more)],
                 stdout=out, stderr=subprocess.PIPE, text=True)
 
         def end():
@@ -424,15 +425,39 @@ class OneCommand(unittest.TestCase):
         secret = os.stat(os.path.join(self.folder.name, "state", "secret"))
         self.assertEqual(secret.st_mode & 0o777, 0o600)
 
-    def test_ends_when_it_is_drained(self):
+    def drain(self, *more):
+        done = cairn("drain", "--endpoint", f"127.0.0.1:{self.port}", "--secret-file",
+                     os.path.join(self.folder.name, "state", "secret"), *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_ends_at_once_when_an_idle_one_is_drained(self):
         serve = self.start("--tp", "2")
         pids = self.pids(self.wait())
-        drain = cairn("drain", "--endpoint", f"127.0.0.1:{self.port}", "--secret-file",
-                      os.path.join(self.folder.name, "state", "secret"))
-        self.assertEqual(drain.returncode, 0, drain.stderr)
+        start = time.monotonic()
+        self.drain()
+        self.assertLess(time.monotonic() - start, 2 * PATIENCE)
         _, error = serve.communicate(timeout=30 * PATIENCE)
         self.assertEqual(serve.returncode, 0, error)
         self.assertFalse(any(self.alive(pid) for pid in pids))
+
+    def test_says_what_it_drains_and_not_that_it_starts(self):
+        serve = self.start("--drain-seconds", int(60 * PATIENCE))
+        self.wait()
+        self.wait_said("tiny is served at")
+        running = subprocess.Popen(
+            [CLIENT, "generate", "--endpoint", f"127.0.0.1:{self.port}", *PROMPT, "--ignore-eos",
+             "--max-tokens", "8000"], stdout=subprocess.DEVNULL)
+        self.addCleanup(running.kill)
+        wait_until(lambda: self.wait()["requests_in_flight"] == 1, 20, "it is in flight")
+        self.drain("--wait", 0)
+        self.wait_said("draining: 1 request in flight")
+        self.assertEqual(running.wait(timeout=60 * PATIENCE), 0)
+        _, error = serve.communicate(timeout=30 * PATIENCE)
+        self.assertEqual(serve.returncode, 0, error)
+        with open(self.out, encoding="utf-8") as file:
+            after = file.read().split("tiny is served at")[1]
+        self.assertIn("drained: ending", after)
+        self.assertNotIn("starting", after)
 
     def test_starts_a_worker_again_that_died(self):
         self.start("--tp", "2")
