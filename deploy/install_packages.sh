@@ -9,7 +9,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config python3 python3-pip
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
-  libabsl-dev libssl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev prometheus-cpp-dev
+  libabsl-dev libssl-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev
 )
 test_packages=(libgtest-dev libgmock-dev ccache git iproute2 procps)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
