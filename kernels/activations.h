@@ -24,6 +24,12 @@ struct ActivationBlock {
 };
 static_assert(sizeof(ActivationBlock) == 48);
 
+// The block `offset` bytes behind the one at `x`. Always inlined: nothing to share between the
+// instruction sets.
+[[gnu::always_inline]] inline const ActivationBlock& BlockAt(const std::byte* x, int64_t offset) {
+  return *reinterpret_cast<const ActivationBlock*>(x + offset);
+}
+
 // Rows of num_blocks blocks each. kF32: 32 floats a block; kInt8: an ActivationBlock. Values past
 // the end of a logical shard (a head, an FFN slice) inside its last block are zero: quantisation
 // groups never cross a logical shard.

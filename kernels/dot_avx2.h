@@ -16,6 +16,9 @@ inline constexpr int kInt8Strip = 4;
 inline constexpr int kPlainStrip = 6;
 inline constexpr int kDequantStrip = 4;
 inline constexpr int kFloatTiles = 1;
+// Whether a strip's float sums wait in memory while the integer sums of a block fill the registers:
+// what the compiler would put there instead is read far more often.
+inline constexpr bool kFloatSumsInMemory = true;
 
 inline __m256i Broadcast4(const ActivationBlock& x, int group) {
   int32_t four;
@@ -30,6 +33,9 @@ inline F32x16 LoadScales(const std::byte* p) {
 }
 
 // Keeps the compiler from loading the next groups before these sums: it would run out of registers.
+[[gnu::always_inline]] inline void Settle(__m256i& sum) {
+  asm volatile("" : "+x"(sum) : : "memory");
+}
 [[gnu::always_inline]] inline void Settle(I32x16& sums) {
   asm volatile("" : "+x"(sums.lo), "+x"(sums.hi) : : "memory");
 }
@@ -44,10 +50,9 @@ class WeightBlock {
   F32x16 Scale() const { return LoadScales(block_ + ScalesAt(kType)); }
   F32x16 Min() const { return LoadScales(block_ + kMinimumsAt); }
 
-  // The dot products with R activation blocks, `stride` blocks apart.
+  // The dot products with R activation blocks, `stride` bytes apart.
   template <int R>
-  [[gnu::always_inline]] void Dots(const ActivationBlock* x, int64_t stride,
-                                   F32x16 (&out)[R]) const {
+  [[gnu::always_inline]] void Dots(const std::byte* x, int64_t stride, F32x16 (&out)[R]) const {
     I32x16 sums[R];
     if constexpr (kType == DType::kQ8_0)
       AddSigned(x, stride, sums);
@@ -58,7 +63,7 @@ class WeightBlock {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       if constexpr (kType == DType::kQ4_0) {
-        const __m256i shift = _mm256_set1_epi32(8 * x[r * stride].sum);
+        const __m256i shift = _mm256_set1_epi32(8 * BlockAt(x, r * stride).sum);
         sums[r] = {_mm256_sub_epi32(sums[r].lo, shift), _mm256_sub_epi32(sums[r].hi, shift)};
       }
       out[r] = ToFloat(sums[r]);
@@ -66,30 +71,27 @@ class WeightBlock {
   }
 
  private:
-  // The 4 bytes of each row in vector pair `g` of the block.
-  [[gnu::always_inline]] I32x16 LoadGroup(int64_t offset) const {
-    return {LoadBytes(block_ + offset), LoadBytes(block_ + offset + 32)};
-  }
   // The low or the high nibbles.
-  [[gnu::always_inline]] static I32x16 Nibbles(I32x16 raw, bool high) {
-    const __m256i mask = _mm256_set1_epi8(0x0f);
-    if (high) raw = {_mm256_srli_epi16(raw.lo, 4), _mm256_srli_epi16(raw.hi, 4)};
-    return {_mm256_and_si256(raw.lo, mask), _mm256_and_si256(raw.hi, mask)};
+  [[gnu::always_inline]] static __m256i Nibbles(__m256i raw, bool high) {
+    if (high) raw = _mm256_srli_epi16(raw, 4);
+    return _mm256_and_si256(raw, _mm256_set1_epi8(0x0f));
   }
 
   // 8 products of pairs stay below 8 * 2 * 15 * 128 = 30720: 16 bits hold the whole block.
   template <int R>
-  [[gnu::always_inline]] void AddNibbles(const ActivationBlock* x, int64_t stride,
+  [[gnu::always_inline]] void AddNibbles(const std::byte* x, int64_t stride,
                                          I32x16 (&sums)[R]) const {
 #pragma GCC unroll 4
     for (int g = 0; g < 4; ++g) {
-      const I32x16 raw = LoadGroup(64 * g);
 #pragma GCC unroll 2
       for (int high = 0; high < 2; ++high) {
-        const I32x16 quants = Nibbles(raw, high != 0);
+        // Loaded once more for the high nibbles: a register less.
+        const std::byte* at = block_ + 64 * g;
+        const I32x16 quants = {Nibbles(LoadBytes(at), high != 0),
+                               Nibbles(LoadBytes(at + 32), high != 0)};
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const __m256i values = Broadcast4(x[r * stride], g + 4 * high);
+          const __m256i values = Broadcast4(BlockAt(x, r * stride), g + 4 * high);
           const __m256i lo = _mm256_maddubs_epi16(quants.lo, values);
           const __m256i hi = _mm256_maddubs_epi16(quants.hi, values);
           if (g + high == 0)
@@ -108,22 +110,23 @@ class WeightBlock {
 
   // |w| <= 128 and |x| <= 127: a pair stays below 2 * 128 * 127 = 32512.
   template <int R>
-  [[gnu::always_inline]] void AddSigned(const ActivationBlock* x, int64_t stride,
+  [[gnu::always_inline]] void AddSigned(const std::byte* x, int64_t stride,
                                         I32x16 (&sums)[R]) const {
     const __m256i ones = _mm256_set1_epi16(1);
-    const auto quads = [&](__m256i weights, __m256i magnitudes, __m256i values) {
-      const __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(values, weights));
-      return _mm256_madd_epi16(pairs, ones);
+    const auto quads = [&](const std::byte* weights, __m256i magnitudes, __m256i values) {
+      const __m256i moved = _mm256_sign_epi8(values, LoadBytes(weights));
+      return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, moved), ones);
     };
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
-      const I32x16 weights = LoadGroup(64 * g);
-      const I32x16 magnitudes = {_mm256_abs_epi8(weights.lo), _mm256_abs_epi8(weights.hi)};
+      const std::byte* at = block_ + 64 * g;
+      const I32x16 magnitudes = {_mm256_abs_epi8(LoadBytes(at)),
+                                 _mm256_abs_epi8(LoadBytes(at + 32))};
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const __m256i values = Broadcast4(x[r * stride], g);
-        const __m256i lo = quads(weights.lo, magnitudes.lo, values);
-        const __m256i hi = quads(weights.hi, magnitudes.hi, values);
+        const __m256i values = Broadcast4(BlockAt(x, r * stride), g);
+        const __m256i lo = quads(at, magnitudes.lo, values);
+        const __m256i hi = quads(at + 32, magnitudes.hi, values);
         if (g == 0)
           sums[r] = {lo, hi};
         else
@@ -136,34 +139,41 @@ class WeightBlock {
   // w = q - 32 with q in 0..63: two pairs stay below 2 * 2 * 63 * 128 = 32256. The whole dot
   // product stays below 32 * 32 * 127 * 128 < 2^24, so that its conversion to float is exact.
   template <int R>
-  [[gnu::always_inline]] void AddSubScaled(const ActivationBlock* x, int64_t stride,
+  [[gnu::always_inline]] void AddSubScaled(const std::byte* x, int64_t stride,
                                            I32x16 (&sums)[R]) const {
-    const I32x16 scales = {SubScales(0), SubScales(8)};
+    __m256i lo[R], hi[R];
+    AddSubScaledRows<R>(x, stride, 0, lo);
+    AddSubScaledRows<R>(x, stride, 8, hi);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sums[r] = {lo[r], hi[r]};
+  }
+
+  // Of 8 output rows from `first_row` on: the sums of 16 beside their quants and scales are more
+  // than there are registers.
+  template <int R>
+  [[gnu::always_inline]] void AddSubScaledRows(const std::byte* x, int64_t stride, int first_row,
+                                               __m256i (&sums)[R]) const {
+    const __m256i scales = SubScales(first_row);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const ActivationBlock& row = x[r * stride];
+      const ActivationBlock& row = BlockAt(x, r * stride);
       const uint32_t halves = (static_cast<uint32_t>(row.low_sum) & 0xffffu) |
                               (static_cast<uint32_t>(row.sum - row.low_sum) << 16);
       const __m256i both = _mm256_set1_epi32(static_cast<int32_t>(halves));
-      const auto start = [&](__m256i scale) {
-        const __m256i shift = _mm256_slli_epi32(_mm256_madd_epi16(scale, both), 5);
-        return _mm256_sub_epi32(_mm256_setzero_si256(), shift);
-      };
-      sums[r] = {start(scales.lo), start(scales.hi)};
+      const __m256i shift = _mm256_slli_epi32(_mm256_madd_epi16(scales, both), 5);
+      sums[r] = _mm256_sub_epi32(_mm256_setzero_si256(), shift);
     }
 #pragma GCC unroll 4
     for (int g = 0; g < 8; g += 2) {
-      const I32x16 first = SixBits(g), second = SixBits(g + 1);
-      const __m256i lo_scale = SubScale(scales.lo, g >= 4), hi_scale = SubScale(scales.hi, g >= 4);
+      const __m256i first = SixBits(g, first_row), second = SixBits(g + 1, first_row);
+      const __m256i scale = SubScale(scales, g >= 4);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const __m256i a = Broadcast4(x[r * stride], g), b = Broadcast4(x[r * stride], g + 1);
-        const __m256i lo =
-            _mm256_add_epi16(_mm256_maddubs_epi16(first.lo, a), _mm256_maddubs_epi16(second.lo, b));
-        const __m256i hi =
-            _mm256_add_epi16(_mm256_maddubs_epi16(first.hi, a), _mm256_maddubs_epi16(second.hi, b));
-        sums[r] = {_mm256_add_epi32(sums[r].lo, _mm256_madd_epi16(lo, lo_scale)),
-                   _mm256_add_epi32(sums[r].hi, _mm256_madd_epi16(hi, hi_scale))};
+        const ActivationBlock& row = BlockAt(x, r * stride);
+        const __m256i pairs =
+            _mm256_add_epi16(_mm256_maddubs_epi16(first, Broadcast4(row, g)),
+                             _mm256_maddubs_epi16(second, Broadcast4(row, g + 1)));
+        sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, scale));
         Settle(sums[r]);
       }
     }
@@ -182,19 +192,17 @@ class WeightBlock {
                   : _mm256_blend_epi16(scales, _mm256_slli_epi32(scales, 16), 0xaa);
   }
 
-  // kQ6_K: the quants of k = 4g .. 4g+3.
-  [[gnu::always_inline]] I32x16 SixBits(int g) const {
-    const I32x16 low = Nibbles(LoadGroup(64 * (g % 4)), g >= 4);
-    const I32x16 bits = LoadGroup(kHighBitsAt + 64 * (g % 2));
-    const auto join = [&](__m256i nibbles, __m256i fields) {
-      const int field = g / 2;
-      const __m256i moved = field == 0   ? _mm256_slli_epi16(fields, 4)
-                            : field == 1 ? _mm256_slli_epi16(fields, 2)
-                            : field == 2 ? fields
-                                         : _mm256_srli_epi16(fields, 2);
-      return _mm256_or_si256(nibbles, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
-    };
-    return {join(low.lo, bits.lo), join(low.hi, bits.hi)};
+  // kQ6_K: the quants of k = 4g .. 4g+3 of 8 rows.
+  [[gnu::always_inline]] __m256i SixBits(int g, int first_row) const {
+    const std::byte* group = block_ + 4 * first_row;
+    const __m256i nibbles = Nibbles(LoadBytes(group + 64 * (g % 4)), g >= 4);
+    const __m256i fields = LoadBytes(group + kHighBitsAt + 64 * (g % 2));
+    const int field = g / 2;
+    const __m256i moved = field == 0   ? _mm256_slli_epi16(fields, 4)
+                          : field == 1 ? _mm256_slli_epi16(fields, 2)
+                          : field == 2 ? fields
+                                       : _mm256_srli_epi16(fields, 2);
+    return _mm256_or_si256(nibbles, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
   }
 
   const std::byte* block_;

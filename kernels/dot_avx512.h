@@ -15,6 +15,8 @@ inline constexpr int kInt8Strip = 8;
 inline constexpr int kPlainStrip = 8;
 inline constexpr int kDequantStrip = 8;
 inline constexpr int kFloatTiles = 2;
+// A strip's float sums stay in registers.
+inline constexpr bool kFloatSumsInMemory = false;
 
 inline __m512i Broadcast4(const ActivationBlock& x, int group) {
   int32_t four;
@@ -57,12 +59,11 @@ struct WeightBlock {
   F32x16 Scale() const { return LoadScales(block + ScalesAt(kType)); }
   F32x16 Min() const { return LoadScales(block + kMinimumsAt); }
 
-  // The dot products with R activation blocks, `stride` blocks apart.
+  // The dot products with R activation blocks, `stride` bytes apart.
   template <int R>
-  [[gnu::always_inline]] void Dots(const ActivationBlock* x, int64_t stride,
-                                   F32x16 (&out)[R]) const {
+  [[gnu::always_inline]] void Dots(const std::byte* x, int64_t stride, F32x16 (&out)[R]) const {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) out[r] = Dot(x[r * stride]);
+    for (int r = 0; r < R; ++r) out[r] = Dot(BlockAt(x, r * stride));
   }
 
   void AddHighBits() {
