@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "worker/block_pool.h"
+#include "worker/prefill_share.h"
 #include "worker/prefix_index.h"
 #include "worker/request_check.h"
 #include "worker/request_state.h"
@@ -42,9 +43,9 @@ class SchedulerImpl final : public Scheduler {
 
   void PlanDecodes(StepPlan* plan, int32_t* budget);
   bool Grow(RequestState* request, StepPlan* plan);
-  void PlanPrefills(StepPlan* plan, int32_t* budget);
-  void PlanSegment(RequestState* request, StepPlan* plan, int32_t* budget);
-  void AdmitWaiting(StepPlan* plan, int32_t* budget);
+  void PlanPrefills(bool may_admit, int32_t budget, StepPlan* plan);
+  void PlanSegment(RequestState* request, int32_t num_tokens, StepPlan* plan);
+  void AdmitWaiting(int32_t budget, StepPlan* plan, std::vector<RequestState*>* prefills);
   Admission TryAdmit(RequestState* request, StepPlan* plan);
   bool AwaitsPrefix(RequestState* request, int32_t num_matched) const;
   bool HoldMatch(PrefixMatch* match, int32_t num_blocks_needed);
@@ -139,10 +140,10 @@ StepPlan SchedulerImpl::Plan() {
   int32_t budget = options_.max_step_tokens;
   const int64_t preemptions_before = stats_.num_preemptions;
   PlanDecodes(&plan, &budget);
-  PlanPrefills(&plan, &budget);
-  // Who has just made room for an older sequence must not take it back.
-  if (stats_.num_preemptions == preemptions_before) AdmitWaiting(&plan, &budget);
   CHECK_GE(budget, 0);
+  // Who has just made room for an older sequence must not take it back.
+  const bool may_admit = stats_.num_preemptions == preemptions_before;
+  if (budget > 0) PlanPrefills(may_admit, budget, &plan);
   CHECK(!plan.segments.empty() || (waiting_.empty() && running_.empty()))
       << "nothing advances: waiting " << waiting_.size() << " running " << running_.size();
   plan.finished = std::exchange(freed_slots_, {});
@@ -157,7 +158,8 @@ void SchedulerImpl::PlanDecodes(StepPlan* plan, int32_t* budget) {
     RequestState* request = next->second.get();
     if (!request->is_decoding()) continue;
     if (!Grow(request, plan)) return;
-    PlanSegment(request, plan, budget);
+    PlanSegment(request, 1, plan);
+    --*budget;
   }
 }
 
@@ -176,35 +178,47 @@ bool SchedulerImpl::Grow(RequestState* request, StepPlan* plan) {
   return true;
 }
 
-void SchedulerImpl::PlanPrefills(StepPlan* plan, int32_t* budget) {
+void SchedulerImpl::PlanPrefills(bool may_admit, int32_t budget, StepPlan* plan) {
+  std::vector<RequestState*> prefills;
   for (const auto& [arrival, request] : running_) {
-    if (*budget == 0) return;
-    if (!request->is_decoding()) PlanSegment(request.get(), plan, budget);
+    if (!request->is_decoding()) prefills.push_back(request.get());
+  }
+  if (may_admit) AdmitWaiting(budget, plan, &prefills);
+  std::sort(prefills.begin(), prefills.end(),
+            [](const RequestState* a, const RequestState* b) { return a->arrival < b->arrival; });
+  std::vector<int32_t> pending;
+  for (const RequestState* request : prefills) pending.push_back(request->num_pending());
+  const std::vector<int32_t> rows = SharePrefillRows(pending, budget);
+  for (size_t i = 0; i < prefills.size(); ++i) {
+    if (rows[i] > 0) PlanSegment(prefills[i], rows[i], plan);
   }
 }
 
-void SchedulerImpl::PlanSegment(RequestState* request, StepPlan* plan, int32_t* budget) {
-  CHECK_GE(*budget, 1);
-  const int32_t num_tokens = std::min(*budget, request->num_pending());
-  CHECK_GE(num_tokens, 1);
-  *budget -= num_tokens;
+void SchedulerImpl::PlanSegment(RequestState* request, int32_t num_tokens, StepPlan* plan) {
+  CHECK(num_tokens >= 1 && num_tokens <= request->num_pending());
   plan->segments.push_back({.slot = request->slot,
                             .num_tokens = num_tokens,
                             .sample = num_tokens == request->num_pending(),
                             .capture_logits = request->request.capture_logits != nullptr});
 }
 
-void SchedulerImpl::AdmitWaiting(StepPlan* plan, int32_t* budget) {
+// Adds those who enter to `prefills`.
+void SchedulerImpl::AdmitWaiting(int32_t budget, StepPlan* plan,
+                                 std::vector<RequestState*>* prefills) {
+  int64_t num_pending = 0;
+  for (const RequestState* request : *prefills) num_pending += request->num_pending();
   std::vector<RequestState*> overtaken;
   int32_t num_passed = 0;
   for (auto next = waiting_.begin(); next != waiting_.end();) {
-    if (*budget == 0 || free_slots_.empty() || num_passed >= kMaxLookahead) return;
+    if (free_slots_.empty() || num_passed >= kMaxLookahead) return;
+    if (num_pending >= budget && prefills->size() >= kMaxPrefillsAhead) return;
     const auto current = next++;
     RequestState* request = current->second.get();
     const Admission admission = TryAdmit(request, plan);
     if (admission == Admission::kAdmitted) {
       running_.insert(waiting_.extract(current));
-      PlanSegment(request, plan, budget);
+      prefills->push_back(request);
+      num_pending += request->num_pending();
       for (RequestState* older : overtaken) ++older->num_overtakes;
       for (const RequestState* older : overtaken) {
         if (older->num_overtakes >= kMaxOvertakes) return;

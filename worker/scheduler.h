@@ -1,11 +1,12 @@
 // Continuous batching: which sequences advance in the next step, and which blocks they hold.
 //
 // A plain state machine without I/O, clock or lock. Each step serves running decodes first and
-// gives the rest of a token budget to prefill, chunked, oldest request first, so the longest gap
-// between two tokens of a running stream is bounded by the time of one budget. A sequence enters
-// with blocks for all its known tokens, if one more is left while others run. When blocks run out
-// the youngest running sequence is preempted and later recomputed from its tokens. Prefixes are
-// shared inside the worker by the block identity of kvstore/key.h; a partly equal last block is
+// gives the rest of a token budget to prefill, chunked, so the longest gap between two tokens of a
+// running stream is bounded by the time of one budget. Most of the rest goes to the oldest prompt,
+// a part to the shortest (worker/prefill_share.h), which need not wait for a long one. A sequence
+// enters with blocks for all its known tokens, if one more is left while others run. When blocks
+// run out the youngest running sequence is preempted and later recomputed from its tokens. Prefixes
+// are shared inside the worker by the block identity of kvstore/key.h; a partly equal last block is
 // reused by copy. The last known token is always computed.
 //
 // Nobody waits for ever. A request for which there are no blocks is overtaken by younger ones at
@@ -32,6 +33,9 @@ namespace cairn {
 
 // How many younger requests may enter while an older one waits for blocks.
 inline constexpr int32_t kMaxOvertakes = 16;
+// How many prompts may be in prefill at once although fewer would fill the step: among so many
+// the shortest are looked for.
+inline constexpr size_t kMaxPrefillsAhead = 16;
 // How many waiting requests that cannot enter are looked at in one plan.
 inline constexpr int32_t kMaxLookahead = 64;
 

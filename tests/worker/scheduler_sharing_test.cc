@@ -184,7 +184,8 @@ TEST(SchedulerSharingTest, WaitsForTheSharedPartOnly) {
   const uint64_t handle = driver.Add(SomeRequest(branch, 2));
   driver.Step();
   EXPECT_EQ(driver.scheduler().stats().num_running, 1);
-  // The long prompt has still far to go and the older right to the budget.
+  driver.Step();
+  EXPECT_EQ(driver.record(handle).tokens.size(), 1u) << "the long prompt has still far to go";
   driver.RunAll();
   EXPECT_EQ(driver.record(handle).usage.cached_tokens, 8);
   driver.ExpectLoneOutput(handle);
@@ -219,6 +220,85 @@ TEST(SchedulerSharingTest, ALargeRequestIsOvertakenOnlySoManyTimes) {
   driver.RunAll();
   driver.ExpectLoneOutput(large);
   for (const uint64_t handle : small) driver.ExpectLoneOutput(handle);
+}
+
+SchedulerOptions RoomyOptions() {
+  SchedulerOptions options = SmallOptions();
+  options.num_blocks = 2000;
+  options.max_running = 16;
+  options.context_length = 4000;
+  return options;
+}
+
+TEST(SchedulerSharingTest, AShortPromptDoesNotWaitForOlderLongOnes) {
+  for (int num_long = 1; num_long <= 8; ++num_long) {
+    SchedulerDriver driver(RoomyOptions());
+    std::vector<uint64_t> handles;
+    for (int i = 0; i < num_long; ++i) {
+      handles.push_back(driver.Add(SomeRequest(SomePrompt(800 + i, i), 1)));
+    }
+    driver.Step();
+    const uint64_t brief = driver.Add(SomeRequest(SomePrompt(10, 99), 1));
+    // A quarter of 16 rows, 3 times.
+    for (int i = 0; i < 3; ++i) driver.Step();
+    EXPECT_EQ(driver.record(brief).tokens.size(), 1u) << "behind " << num_long;
+    driver.RunAll();
+    driver.ExpectLoneOutput(brief);
+    for (const uint64_t handle : handles) driver.ExpectLoneOutput(handle);
+    // Every step was full but the last with rows and the one that says that they have ended:
+    // nothing of the throughput is lost.
+    EXPECT_EQ(driver.num_steps(), (driver.executor().num_rows() + 15) / 16 + 1);
+    driver.ExpectIdle();
+  }
+}
+
+// What counts is what has to be computed.
+TEST(SchedulerSharingTest, ALongPromptThatIsCachedDoesNotWaitForAnOlderColdOne) {
+  SchedulerDriver driver(RoomyOptions());
+  std::vector<int32_t> history = SomePrompt(1200, 1);
+  driver.Add(SomeRequest(history, 1));
+  driver.RunAll();
+  const uint64_t cold = driver.Add(SomeRequest(SomePrompt(600, 2), 1));
+  driver.Step();
+  history.insert(history.end(), 7, 901);
+  const uint64_t turn = driver.Add(SomeRequest(history, 1));
+  for (int i = 0; i < 3; ++i) driver.Step();
+  EXPECT_EQ(driver.record(turn).tokens.size(), 1u);
+  EXPECT_TRUE(driver.record(cold).tokens.empty());
+  driver.RunAll();
+  driver.ExpectLoneOutput(turn);
+  driver.ExpectLoneOutput(cold);
+}
+
+TEST(SchedulerSharingTest, AFlowOfShortPromptsDelaysALongOneByItsPartOnly) {
+  SchedulerDriver driver(RoomyOptions());
+  const uint64_t oldest = driver.Add(SomeRequest(SomePrompt(600, 1), 1));
+  const uint64_t second = driver.Add(SomeRequest(SomePrompt(300, 2), 1));
+  std::vector<uint64_t> flow;
+  while (driver.record(second).tokens.empty()) {
+    ASSERT_LT(driver.num_steps(), 200) << "it starves";
+    flow.push_back(driver.Add(SomeRequest(SomePrompt(8, 10 + driver.num_steps()), 1)));
+    driver.Step();
+  }
+  // 12 rows of 16 are theirs, one after the other.
+  EXPECT_LE(driver.record(oldest).first_step, 600 / 12);
+  EXPECT_LE(driver.record(second).first_step, 900 / 12);
+  driver.RunAll();
+  for (const uint64_t handle : flow) driver.ExpectLoneOutput(handle);
+}
+
+TEST(SchedulerSharingTest, NoMorePromptsHoldBlocksThanAreNeededToFindAShortOne) {
+  SchedulerOptions options = RoomyOptions();
+  options.max_running = options.max_step_tokens = 40;
+  SchedulerDriver driver(options);
+  for (int i = 0; i < 30; ++i) driver.Add(SomeRequest(SomePrompt(100, i), 1));
+  driver.Step();
+  EXPECT_EQ(driver.scheduler().stats().num_running, kMaxPrefillsAhead);
+  driver.RunAll();
+  // As many as fill a step run all the same.
+  for (int i = 0; i < 40; ++i) driver.Add(SomeRequest(SomePrompt(1, i), 5));
+  driver.Step();
+  EXPECT_EQ(driver.scheduler().stats().num_running, 40);
 }
 
 // Something advances in every step, whatever waits.

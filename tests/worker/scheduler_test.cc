@@ -64,7 +64,7 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndSamplesAtItsEndOnly) {
   driver.ExpectIdle();
 }
 
-TEST(SchedulerTest, ServesDecodesFirstAndSharesTheRestAmongPrefillsOldestFirst) {
+TEST(SchedulerTest, ServesDecodesFirstAndSharesTheRestAmongPrefills) {
   SchedulerDriver driver(SmallOptions());
   driver.Add(SomeRequest(SomePrompt(2, 1), 100));
   driver.Add(SomeRequest(SomePrompt(3, 2), 100));
