@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "cli/answer_json.h"
 #include "cli/api_client.h"
 #include "cli/model_flags.h"
 #include "cli/offline.h"
@@ -17,29 +17,15 @@
 namespace cairn {
 namespace {
 
-using nlohmann::json;
-
 constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
-absl::Status ParseIds(const std::string& text, std::vector<int32_t>* ids) {
-  ASSIGN_OR_RETURN(const json array, ParseJson(text, {}));
-  if (!array.is_array()) return absl::InvalidArgumentError("not a JSON array of ids");
-  for (const json& entry : array) {
-    const int64_t id = entry.is_number_integer() ? entry.get<int64_t>() : -1;
-    if (id < 0 || id > kMaxInt32) {
-      return absl::InvalidArgumentError(absl::StrCat("not a token id: ", entry.dump()));
-    }
-    ids->push_back(static_cast<int32_t>(id));
-  }
-  return absl::OkStatus();
-}
 
 void AddFlags(GenerateFlags* flags, FlagTable* table) {
   table->Add("prompt", &flags->prompt, "TEXT", "the text to continue");
   table->AddParsed("ids", "JSON", "the prompt as a JSON array of token ids",
                    [flags](const std::string& text) {
-                     flags->ids.emplace();
-                     return ParseIds(text, &*flags->ids);
+                     ASSIGN_OR_RETURN(const nlohmann::json array, ParseJson(text, {}));
+                     ASSIGN_OR_RETURN(flags->ids, ReadIds(array));
+                     return absl::OkStatus();
                    });
   table->Add("endpoint", &flags->endpoint, "HOST:PORT",
              "ask the coordinator there; without it the model is computed in this process");
@@ -54,44 +40,12 @@ void AddFlags(GenerateFlags* flags, FlagTable* table) {
   AddEngineFlags(&flags->engine, table);
 }
 
-struct Choice {
-  std::vector<int32_t> ids{};
-  std::string text{}, finish_reason{};
-  TokenUsage usage{};
-  json logprobs = json::array();
-};
-
-json ChoiceJson(const Choice& choice, bool with_logprobs) {
-  json out = {{"ids", choice.ids},
-              {"text", choice.text},
-              {"finish_reason", choice.finish_reason},
-              {"usage",
-               {{"prompt_tokens", choice.usage.prompt_tokens},
-                {"cached_tokens", choice.usage.cached_tokens},
-                {"completion_tokens", choice.usage.completion_tokens},
-                {"num_preemptions", choice.usage.num_preemptions}}}};
-  if (with_logprobs) out["logprobs"] = choice.logprobs;
-  return out;
-}
-
-void PrintJson(const GenerateFlags& flags, uint64_t seed, const std::vector<Choice>& choices) {
-  const bool with_logprobs = flags.sampling.logprobs >= 0;
-  json out = ChoiceJson(choices[0], with_logprobs);
-  out["seed"] = seed;
-  if (choices.size() > 1) {
-    for (const Choice& choice : choices) {
-      out["choices"].push_back(ChoiceJson(choice, with_logprobs));
-    }
-  }
-  std::printf("%s\n", out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-}
-
 int GenerateOverGrpc(const GenerateFlags& flags) {
   if (flags.prompt.has_value() && !IsValidUtf8(*flags.prompt)) {
     return ReportRefusal(absl::InvalidArgumentError("--prompt is not UTF-8"));
   }
   const std::unique_ptr<ApiClient> client = ApiClient::Create(flags.endpoint);
-  std::vector<Choice> choices(flags.n);
+  std::vector<AnswerChoice> choices(flags.n);
   uint64_t seed = 0;
   const bool stream = !flags.json && flags.n == 1;
   AnswerCallbacks callbacks;
@@ -99,13 +53,10 @@ int GenerateOverGrpc(const GenerateFlags& flags) {
   callbacks.on_delta = [&](int32_t index, const std::string& text, const std::vector<int32_t>& ids,
                            const std::vector<TokenChances>& chances) {
     if (index < 0 || index >= flags.n) return;
-    Choice& choice = choices[index];
+    AnswerChoice& choice = choices[index];
     choice.ids.insert(choice.ids.end(), ids.begin(), ids.end());
     choice.text += text;
-    for (const TokenChances& entry : chances) {
-      choice.logprobs.push_back(
-          {{"token", entry.token}, {"logprob", entry.logprob}, {"top", entry.top}});
-    }
+    choice.logprobs.insert(choice.logprobs.end(), chances.begin(), chances.end());
     if (!stream) return;
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
@@ -118,9 +69,11 @@ int GenerateOverGrpc(const GenerateFlags& flags) {
   const absl::Status status = client->Generate(flags, callbacks);
   if (stream) std::printf("\n");
   if (!status.ok()) return ReportRefusal(status);
-  if (flags.json) PrintJson(flags, seed, choices);
+  if (flags.json) {
+    std::printf("%s\n", AnswerJson(choices, seed, flags.sampling.logprobs >= 0).c_str());
+  }
   if (!flags.json && !stream) {
-    for (const Choice& choice : choices) std::printf("%s\n", choice.text.c_str());
+    for (const AnswerChoice& choice : choices) std::printf("%s\n", choice.text.c_str());
   }
   return 0;
 }

@@ -73,12 +73,6 @@ struct BenchFlags {
   bool json = false;
 };
 
-// The JSON of generate, online and offline alike: one object
-//   {"ids": [...], "text": "...", "finish_reason": "stop|length", "seed": S,
-//    "usage": {"prompt_tokens", "cached_tokens", "completion_tokens", "num_preemptions"},
-//    "logprobs": [{"token", "logprob", "top": [[id, logprob], ...]}, ...]  with --logprobs only}
-// where ids include the end token or stop id that ended the text, and usage counts it;
-// and, when n > 1, the fields of choice 0 plus "choices": [the same per choice].
 int RunOfflineGenerate(const GenerateFlags& flags);
 int RunOfflineLogits(const LogitsFlags& flags);
 int RunOfflineBench(const BenchFlags& flags);

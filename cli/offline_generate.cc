@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "cli/answer_json.h"
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
 #include "cli/verbs.h"
@@ -19,16 +20,8 @@ namespace {
 
 struct Choice {
   std::unique_ptr<AnswerText> text;  // null where the model has no vocabulary
-  std::string shown;
-  std::vector<int32_t> ids;
-  nlohmann::json logprobs = nlohmann::json::array();
-  FinishReason reason = FinishReason::kNone;
-  Usage usage;
+  AnswerChoice answer;
 };
-
-const char* ReasonName(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop";
-}
 
 SamplingParams ParamsOf(const SamplingFlags& flags, uint64_t seed) {
   SamplingParams params;
@@ -131,22 +124,25 @@ class OfflineGenerate {
     const bool was_stopped = choice->text != nullptr && choice->text->stopped();
     std::string delta;
     if (event.has_token && !was_stopped) {
-      choice->ids.push_back(event.token.token);
+      choice->answer.ids.push_back(event.token.token);
       if (flags_.sampling.logprobs >= 0)
-        choice->logprobs.push_back({{"token", event.token.token},
-                                    {"logprob", event.token.logprob},
-                                    {"top", event.token.top_logprobs}});
+        choice->answer.logprobs.push_back({.token = event.token.token,
+                                           .logprob = event.token.logprob,
+                                           .top = event.token.top_logprobs});
       if (choice->text != nullptr) delta = choice->text->Add(event.token.token, ends);
     }
     const bool stopped = choice->text != nullptr && choice->text->stopped();
     if (ends) {
       if (choice->text != nullptr && !stopped) delta += choice->text->Finish();
-      choice->reason = choice->text != nullptr && choice->text->stopped() ? FinishReason::kStop
-                                                                          : event.finish_reason;
-      choice->usage = event.usage;
-      choice->usage.completion_tokens = static_cast<int32_t>(choice->ids.size());
+      const bool by_text = choice->text != nullptr && choice->text->stopped();
+      choice->answer.finish_reason =
+          !by_text && event.finish_reason == FinishReason::kLength ? "length" : "stop";
+      choice->answer.usage = {.prompt_tokens = event.usage.prompt_tokens,
+                              .cached_tokens = event.usage.cached_tokens,
+                              .completion_tokens = static_cast<int32_t>(choice->answer.ids.size()),
+                              .num_preemptions = event.usage.num_preemptions};
     }
-    choice->shown += delta;
+    choice->answer.text += delta;
     if (stream && !delta.empty()) {
       std::fwrite(delta.data(), 1, delta.size(), stdout);
       std::fflush(stdout);
@@ -154,36 +150,19 @@ class OfflineGenerate {
     return !stopped;
   }
 
-  nlohmann::json ToJson(const Choice& choice) const {
-    nlohmann::json out = {{"ids", choice.ids},
-                          {"text", choice.shown},
-                          {"finish_reason", ReasonName(choice.reason)},
-                          {"seed", seed_},
-                          {"usage",
-                           {{"prompt_tokens", choice.usage.prompt_tokens},
-                            {"cached_tokens", choice.usage.cached_tokens},
-                            {"completion_tokens", choice.usage.completion_tokens},
-                            {"num_preemptions", choice.usage.num_preemptions}}}};
-    if (flags_.sampling.logprobs >= 0) out["logprobs"] = choice.logprobs;
-    return out;
-  }
-
   void PrintJson() const {
-    nlohmann::json out = ToJson(choices_[0]);
-    if (flags_.n > 1) {
-      out["choices"] = nlohmann::json::array();
-      for (const Choice& choice : choices_) out["choices"].push_back(ToJson(choice));
-    }
-    std::printf("%s\n", out.dump().c_str());
+    std::vector<AnswerChoice> answers;
+    for (const Choice& choice : choices_) answers.push_back(choice.answer);
+    std::printf("%s\n", AnswerJson(answers, seed_, flags_.sampling.logprobs >= 0).c_str());
   }
 
   void PrintText(bool streamed) const {
     for (size_t i = 0; i < choices_.size() && !streamed; ++i)
-      std::printf("--- choice %zu\n%s\n", i, choices_[i].shown.c_str());
+      std::printf("--- choice %zu\n%s\n", i, choices_[i].answer.text.c_str());
     if (streamed) std::printf("\n");
     if (tokenizer_ != nullptr) return;
     // Without a vocabulary the ids are all there is to show.
-    std::printf("%s\n", nlohmann::json(choices_[0].ids).dump().c_str());
+    std::printf("%s\n", nlohmann::json(choices_[0].answer.ids).dump().c_str());
   }
 
   const GenerateFlags& flags_;

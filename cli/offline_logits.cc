@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/unique_handle.h"
+#include "cli/answer_json.h"
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
 #include "cli/verbs.h"
@@ -22,33 +23,20 @@ struct Prompt {
   std::vector<int32_t> positions;  // rows to write; all if empty
 };
 
-absl::StatusOr<std::vector<int32_t>> ReadIds(const nlohmann::json& json, const char* field) {
-  if (!json.is_array())
-    return absl::InvalidArgumentError(absl::StrFormat("not an array: field=%s", field));
-  std::vector<int32_t> out;
-  for (const nlohmann::json& item : json) {
-    const auto* value = item.get_ptr<const nlohmann::json::number_integer_t*>();
-    if (value == nullptr || *value < 0 || *value > std::numeric_limits<int32_t>::max()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "not a non-negative 32-bit integer: field=%s index=%d", field, out.size()));
-    }
-    out.push_back(static_cast<int32_t>(*value));
-  }
-  return out;
-}
-
 absl::StatusOr<Prompt> ReadPrompt(const std::string& line) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(line, {}));
   Prompt prompt;
   if (!json.is_object()) {
-    ASSIGN_OR_RETURN(prompt.ids, ReadIds(json, "ids"));
+    ASSIGN_OR_RETURN(prompt.ids, ReadIds(json));
     return prompt;
   }
   const auto ids = json.find("ids");
   if (ids == json.end()) return absl::InvalidArgumentError("missing field: ids");
-  ASSIGN_OR_RETURN(prompt.ids, ReadIds(*ids, "ids"));
+  ASSIGN_OR_RETURN(prompt.ids, ReadIds(*ids));
   if (const auto positions = json.find("positions"); positions != json.end()) {
-    ASSIGN_OR_RETURN(prompt.positions, ReadIds(*positions, "positions"));
+    absl::StatusOr<std::vector<int32_t>> read = ReadIds(*positions);
+    if (!read.ok()) return Annotate(read.status(), "positions");
+    prompt.positions = *std::move(read);
   }
   for (const int32_t position : prompt.positions) {
     if (position >= static_cast<int64_t>(prompt.ids.size())) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
+#include "cli/answer_json.h"
 #include "cli/verbs.h"
 #include "model/chat_template.h"
 #include "model/checkpoint.h"
@@ -59,16 +60,7 @@ absl::Status Tokenize(const std::string& model, const EncodeOptions& options) {
 absl::Status Detokenize(const std::string& model, const DetokenizerOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(model));
   return ConvertLines([&](const json& input) -> absl::StatusOr<json> {
-    if (!input.is_array()) return absl::InvalidArgumentError("not a JSON array of ids");
-    std::vector<int32_t> ids;
-    for (const json& entry : input) {
-      const int64_t id = entry.is_number_integer() ? entry.get<int64_t>() : -1;
-      if (id < 0 || id >= tokenizer->vocab_size()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "id out of range: ", entry.dump(), ", allowed 0..", tokenizer->vocab_size() - 1));
-      }
-      ids.push_back(static_cast<int32_t>(id));
-    }
+    ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ReadIds(input, tokenizer->vocab_size() - 1));
     return json(DecodeTokens(*tokenizer, ids, options));
   });
 }

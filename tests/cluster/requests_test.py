@@ -49,6 +49,25 @@ class Answers(unittest.TestCase):
                              [json.loads(line) for line in decoded.splitlines()])
             self.assertIn("\ufffd", answer["text"])
 
+    def test_the_json_of_an_answer_is_the_same_offline_and_from_a_cluster(self):
+        ask = (*SEEDED, "--logprobs", 2)
+        with Cluster(coordinator=["--no-prefix-cache"]) as cluster:
+            cluster.wait_serving()
+            offline = cairn("generate", "--model", cluster.model, "--no-prefix-cache", *ask)
+            answer = whole(offline)
+            self.assertEqual(offline.stdout, cluster.generate(*ask).stdout)
+            self.assertEqual([choice["seed"] for choice in answer["choices"]], [7] * 4)
+            self.assertEqual([len(e["top"]) for e in answer["logprobs"]], [2] * 48)
+            for command, ids in (("generate", "[1, -2]"), ("generate", "[2.5]"),
+                                 ("generate", "{}"), ("detokenize", "[259]"),
+                                 ("detokenize", "7"), ("logits", '["x"]')):
+                more, text = (("--ids", ids), "") if command == "generate" else ((), ids)
+                out = ("--out", os.path.join(cluster.folder, "out")) if command == "logits" else ()
+                refused = cairn(command, "--model", cluster.model, *more, *out, stdin=text)
+                self.assertGreater(refused.returncode, 0)
+                self.assertRegex(refused.stderr, "allowed 0..|not a JSON array of ids")
+                self.assertEqual(len(refused.stderr.strip().splitlines()), 1, refused.stderr)
+
     def test_a_stop_string_ends_a_stream_where_it_ends_the_whole_answer(self):
         ask = (*PROMPT, "--greedy", "--ignore-eos", "--max-tokens", 48)
         with Cluster() as cluster:
