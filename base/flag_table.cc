@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -194,6 +195,27 @@ std::string FlagTable::Help() const {
     absl::StrAppend(&out, head, Wrapped(flag.help), "\n");
   }
   return out;
+}
+
+absl::StatusOr<CommandLine> ReadCommandLine(const std::string& usage, FlagTable* flags,
+                                            const std::vector<std::string>& args, size_t max_rest) {
+  bool help = false;
+  flags->Section("");
+  flags->Add("help", &help, "print this");
+  const auto end = std::find(args.begin(), args.end(), "--");
+  // Whatever else is wrong.
+  if (std::any_of(args.begin(), end,
+                  [](const std::string& arg) { return arg == "--help" || arg == "-h"; })) {
+    std::printf("%s\n%s", usage.c_str(), flags->Help().c_str());
+    return CommandLine{.done = true};
+  }
+  CommandLine line;
+  ASSIGN_OR_RETURN(line.rest, flags->Parse(args));
+  if (line.rest.size() > max_rest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument '", line.rest[max_rest], "'"));
+  }
+  return line;
 }
 
 absl::StatusOr<int64_t> ParseBytes(const std::string& text) {

@@ -62,6 +62,17 @@ class FlagTable {
   std::vector<Flag> flags_;
 };
 
+// Reads a command line with its table, to which it adds --help. `usage`: the first lines of the
+// help, which goes to stdout if it is asked for; `done` then says that there is nothing more to do.
+// `max_rest`: how many arguments that are no flags it takes. Errors: those of Parse;
+// InvalidArgument naming the first argument too many.
+struct CommandLine {
+  bool done = false;
+  std::vector<std::string> rest{};
+};
+absl::StatusOr<CommandLine> ReadCommandLine(const std::string& usage, FlagTable* flags,
+                                            const std::vector<std::string>& args, size_t max_rest);
+
 // "2.5GiB" as bytes. Errors: InvalidArgument.
 absl::StatusOr<int64_t> ParseBytes(const std::string& text);
 

@@ -65,29 +65,11 @@ int Main(const Arguments& arguments) {
 
 ParsedVerb ParseVerb(const std::string& usage, FlagTable* flags, const Arguments& arguments,
                      size_t max_rest) {
-  bool help = false;
-  flags->Section("");
-  flags->Add("help", &help, "print this");
-  ParsedVerb parsed;
-  for (const std::string& argument : arguments) {
-    if (argument == "--") break;
-    if (argument == "--help" || argument == "-h") {
-      std::printf("%s\n%s", usage.c_str(), flags->Help().c_str());
-      parsed.done = true;
-      return parsed;
-    }
+  absl::StatusOr<CommandLine> line = ReadCommandLine(usage, flags, arguments, max_rest);
+  if (!line.ok()) {
+    return {.done = true, .exit_status = ReportUsage(std::string(line.status().message()))};
   }
-  absl::StatusOr<std::vector<std::string>> rest = flags->Parse(arguments);
-  if (rest.ok() && rest->size() > max_rest) {
-    rest = absl::InvalidArgumentError("unexpected argument '" + (*rest)[max_rest] + "'");
-  }
-  if (!rest.ok()) {
-    parsed.done = true;
-    parsed.exit_status = ReportUsage(std::string(rest.status().message()));
-    return parsed;
-  }
-  parsed.rest = *std::move(rest);
-  return parsed;
+  return {.done = line->done, .rest = std::move(line->rest)};
 }
 
 int ReportRefusal(const absl::Status& status) {

@@ -24,6 +24,7 @@ namespace cairn {
 namespace {
 
 constexpr int kMaxQueuedPrompts = 1024;
+constexpr int64_t kMaxQueuedPromptBytes = int64_t{256} << 20;
 
 struct CoordinatorOptions {
   std::string model;                      // path
@@ -150,7 +151,7 @@ absl::Status Run(const CoordinatorOptions& options) {
       [&] { Push(&wakes, Wake::kDrained); });
   ServiceHandle services[3];
   // The text workers hold calls of the services: they end first.
-  TextWorkers text(options.text_threads, kMaxQueuedPrompts);
+  TextWorkers text(options.text_threads, kMaxQueuedPrompts, kMaxQueuedPromptBytes);
   const FrontDoor door{
       .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
         Push(&wakes, Wake::kDrainAsked);
@@ -173,24 +174,15 @@ absl::Status Run(const CoordinatorOptions& options) {
 
 int Main(const std::vector<std::string>& args) {
   CoordinatorOptions options;
-  bool help = false;
   FlagTable flags;
-  flags.Add("help", &help, "print this");
   AddFlags(&options, &flags);
-  const absl::StatusOr<std::vector<std::string>> rest = flags.Parse(args);
-  absl::Status status = rest.status();
-  if (status.ok() && !rest->empty()) {
-    status = absl::InvalidArgumentError(absl::StrCat("unexpected argument '", rest->front(), "'"));
-  }
-  if (status.ok() && help) {
-    std::printf(
-        "usage: cairn-coordinator --model PATH --secret-file PATH [flags]\n"
-        "Front door, membership and text of a cluster; workers dial it. `cairn serve` starts "
-        "both.\n"
-        "%s",
-        flags.Help().c_str());
-    return 0;
-  }
+  const absl::StatusOr<CommandLine> line = ReadCommandLine(
+      "usage: cairn-coordinator --model PATH --secret-file PATH [flags]\n"
+      "Front door, membership and text of a cluster; workers dial it. `cairn serve` starts "
+      "both.",
+      &flags, args, 0);
+  if (line.ok() && line->done) return 0;
+  absl::Status status = line.status();
   SetLogTag("coordinator");
   if (status.ok()) status = Run(options);
   if (status.ok()) return 0;

@@ -134,22 +134,14 @@ absl::StatusOr<int> Run(const WorkerOptions& options) {
 
 int Main(const std::vector<std::string>& args) {
   WorkerOptions options;
-  bool help = false;
   FlagTable flags;
-  flags.Add("help", &help, "print this");
   AddFlags(&options, &flags);
-  const absl::StatusOr<std::vector<std::string>> rest = flags.Parse(args);
-  absl::Status status = rest.status();
-  if (status.ok() && !rest->empty()) {
-    status = absl::InvalidArgumentError(absl::StrCat("unexpected argument '", rest->front(), "'"));
-  }
-  if (status.ok() && help) {
-    std::printf(
-        "usage: cairn-worker --model PATH --coordinator HOST:PORT --secret-file PATH [flags]\n"
-        "One rank of a cluster; the coordinator says which. `cairn serve` starts both.\n%s",
-        flags.Help().c_str());
-    return 0;
-  }
+  const absl::StatusOr<CommandLine> line = ReadCommandLine(
+      "usage: cairn-worker --model PATH --coordinator HOST:PORT --secret-file PATH [flags]\n"
+      "One rank of a cluster; the coordinator says which. `cairn serve` starts both.",
+      &flags, args, 0);
+  if (line.ok() && line->done) return 0;
+  absl::Status status = line.status();
   SetLogTag("worker");
   if (status.ok()) {
     const absl::StatusOr<int> exit_status = Run(options);

@@ -110,6 +110,33 @@ TEST_F(FlagTableTest, HelpShowsEveryFlagWithItsDefault) {
   EXPECT_THAT(help, Not(HasSubstr("--memory BYTES\n\n")));
 }
 
+TEST(CommandLineTest, HelpIsShownWhateverElseIsWrong) {
+  for (const char* help : {"--help", "-h"}) {
+    int32_t number = 7;
+    FlagTable flags;
+    flags.Add("number", &number, 0, 9, "a digit");
+    testing::internal::CaptureStdout();
+    const auto line = ReadCommandLine("usage: it", &flags, {"--number", "x", "one", help}, 0);
+    const std::string out = testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(line.ok());
+    EXPECT_TRUE(line->done);
+    EXPECT_EQ(out.rfind("usage: it\n", 0), 0u) << out;
+    EXPECT_NE(out.find("--number N"), std::string::npos) << out;
+    EXPECT_NE(out.find("--help"), std::string::npos) << out;
+  }
+}
+
+TEST(CommandLineTest, TakesAsManyArgumentsAsItSays) {
+  FlagTable flags;
+  const auto line = ReadCommandLine("usage: it", &flags, {"one", "--", "--help"}, 2);
+  ASSERT_TRUE(line.ok());
+  EXPECT_FALSE(line->done);
+  EXPECT_EQ(line->rest, (std::vector<std::string>{"one", "--help"}));
+  FlagTable again;
+  const auto refused = ReadCommandLine("usage: it", &again, {"one", "two", "three"}, 1);
+  EXPECT_EQ(refused.status().message(), "unexpected argument 'two'");
+}
+
 TEST(ParseBytesTest, KnowsTheUnits) {
   EXPECT_EQ(*ParseBytes("0"), 0);
   EXPECT_EQ(*ParseBytes("4096"), 4096);
