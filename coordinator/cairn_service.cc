@@ -83,64 +83,65 @@ class CairnService final : public v1::Cairn::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
-    return Start(DecodeGenerate(*request));
+    return Start(DecodeGenerate(*request), request->ByteSizeLong());
   }
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Chat(grpc::CallbackServerContext*,
                                                        const v1::ChatRequest* request) override {
-    return Start(DecodeChat(*request));
+    return Start(DecodeChat(*request), request->ByteSizeLong());
   }
 
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override {
-    return OnTextWorker(context, [this, request, response]() -> absl::Status {
-      RETURN_IF_ERROR(door_.model->CheckName(request->model()));
-      ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                       door_.model->tokenizer().Encode(request->text(),
-                                                       {.parse_special = request->parse_special(),
-                                                        .add_special = request->add_special()}));
-      response->mutable_ids()->Add(ids.begin(), ids.end());
-      return absl::OkStatus();
-    });
+    return OnTextWorker(
+        context, request->ByteSizeLong(), [this, request, response]() -> absl::Status {
+          RETURN_IF_ERROR(CheckText(request->text()));
+          RETURN_IF_ERROR(door_.model->CheckName(request->model()));
+          ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                           door_.model->tokenizer().Encode(
+                               request->text(), {.parse_special = request->parse_special(),
+                                                 .add_special = request->add_special()}));
+          response->mutable_ids()->Add(ids.begin(), ids.end());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
                                        const v1::DetokenizeRequest* request,
                                        v1::DetokenizeResponse* response) override {
-    return OnTextWorker(context, [this, request, response]() -> absl::Status {
-      RETURN_IF_ERROR(door_.model->CheckName(request->model()));
-      for (const int32_t id : request->ids()) {
-        if (id < 0 || id >= door_.model->tokenizer().vocab_size()) {
-          return absl::InvalidArgumentError("ids out of range: " + std::to_string(id));
-        }
-      }
-      const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
-      response->set_text(DecodeTokens(door_.model->tokenizer(), ids,
-                                      {.skip_special_tokens = !request->keep_special()}));
-      return absl::OkStatus();
-    });
+    return OnTextWorker(
+        context, request->ByteSizeLong(), [this, request, response]() -> absl::Status {
+          RETURN_IF_ERROR(door_.model->CheckName(request->model()));
+          const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
+          RETURN_IF_ERROR(CheckTextIds(ids, door_.model->tokenizer().vocab_size()));
+          response->set_text(DecodeTokens(door_.model->tokenizer(), ids,
+                                          {.skip_special_tokens = !request->keep_special()}));
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* Render(grpc::CallbackServerContext* context,
                                    const v1::RenderRequest* request,
                                    v1::RenderResponse* response) override {
-    return OnTextWorker(context, [this, request, response]() -> absl::Status {
-      ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                       RenderIds(*request, response->mutable_text()));
-      response->mutable_ids()->Add(ids.begin(), ids.end());
-      return absl::OkStatus();
-    });
+    return OnTextWorker(context, request->ByteSizeLong(),
+                        [this, request, response]() -> absl::Status {
+                          ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                                           RenderIds(*request, response->mutable_text()));
+                          response->mutable_ids()->Add(ids.begin(), ids.end());
+                          return absl::OkStatus();
+                        });
   }
 
   grpc::ServerUnaryReactor* CountTokens(grpc::CallbackServerContext* context,
                                         const v1::RenderRequest* request,
                                         v1::CountTokensResponse* response) override {
-    return OnTextWorker(context, [this, request, response]() -> absl::Status {
-      ASSIGN_OR_RETURN(const std::vector<int32_t> ids, RenderIds(*request, nullptr));
-      response->set_prompt_tokens(static_cast<int32_t>(ids.size()));
-      return absl::OkStatus();
-    });
+    return OnTextWorker(
+        context, request->ByteSizeLong(), [this, request, response]() -> absl::Status {
+          ASSIGN_OR_RETURN(const std::vector<int32_t> ids, RenderIds(*request, nullptr));
+          response->set_prompt_tokens(static_cast<int32_t>(ids.size()));
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
@@ -159,12 +160,13 @@ class CairnService final : public v1::Cairn::CallbackService {
   }
 
  private:
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Start(GenerateCall call) {
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Start(GenerateCall call, size_t bytes) {
     const std::shared_ptr<AnswerReactor> stream = AnswerReactor::Create(door_.loop);
     absl::Status status = CheckCall(call);
     if (status.ok()) {
       status = door_.text->Add(
-          [this, stream, call = std::move(call)]() mutable { Prepare(stream, std::move(call)); });
+          [this, stream, call = std::move(call)]() mutable { Prepare(stream, std::move(call)); },
+          static_cast<int64_t>(bytes));
     }
     if (!status.ok()) stream->Finish(status);
     return stream.get();
@@ -187,11 +189,15 @@ class CairnService final : public v1::Cairn::CallbackService {
     return RenderConversation(*door_.model, conversation, text);
   }
 
-  grpc::ServerUnaryReactor* OnTextWorker(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* OnTextWorker(grpc::CallbackServerContext* context, size_t bytes,
                                          std::function<absl::Status()> work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const absl::Status added =
-        door_.text->Add([reactor, work = std::move(work)] { reactor->Finish(ToGrpc(work())); });
+    const absl::Status added = door_.text->Add(
+        [context, reactor, work = std::move(work)] {
+          const bool gone = context->IsCancelled();
+          reactor->Finish(ToGrpc(gone ? absl::CancelledError("the client is gone") : work()));
+        },
+        static_cast<int64_t>(bytes));
     if (!added.ok()) reactor->Finish(ToGrpc(added));
     return reactor;
   }

@@ -24,7 +24,6 @@ namespace cairn {
 namespace {
 
 constexpr int kMaxQueuedPrompts = 1024;
-constexpr int64_t kMaxQueuedPromptBytes = int64_t{256} << 20;
 
 struct CoordinatorOptions {
   std::string model;                      // path
@@ -151,7 +150,7 @@ absl::Status Run(const CoordinatorOptions& options) {
       [&] { Push(&wakes, Wake::kDrained); });
   ServiceHandle services[3];
   // The text workers hold calls of the services: they end first.
-  TextWorkers text(options.text_threads, kMaxQueuedPrompts, kMaxQueuedPromptBytes);
+  TextWorkers text(options.text_threads, kMaxQueuedPrompts);
   const FrontDoor door{
       .model = model.get(), .loop = &loop, .text = &text, .secret = &secret, .drain = [&] {
         Push(&wakes, Wake::kDrainAsked);

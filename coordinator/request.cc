@@ -105,11 +105,7 @@ absl::Status CheckIds(const GenerateCall& call, int32_t vocab_size) {
   for (const int32_t id : call.sampling.stop_ids) {
     RETURN_IF_ERROR(CheckId("stop_ids", id, vocab_size));
   }
-  if (!call.ids.has_value()) return absl::OkStatus();
-  for (size_t i = 0; i < call.ids->size(); ++i) {
-    RETURN_IF_ERROR(CheckId(absl::StrCat("ids[", i, "]"), (*call.ids)[i], vocab_size));
-  }
-  return absl::OkStatus();
+  return call.ids.has_value() ? CheckTextIds(*call.ids, vocab_size) : absl::OkStatus();
 }
 
 absl::StatusOr<json> MessageJson(const MessageInput& message, size_t index) {
@@ -167,6 +163,9 @@ std::vector<int32_t> StopIds(const ServedModel& model, const SamplingCall& call)
 absl::Status CheckConversation(const ConversationInput& conversation) {
   if (conversation.messages.empty()) return absl::InvalidArgumentError("messages is empty");
   RETURN_IF_ERROR(CheckCount("messages", conversation.messages.size(), kMaxMessages));
+  int64_t num_calls = 0;
+  for (const MessageInput& message : conversation.messages) num_calls += message.tool_calls.size();
+  RETURN_IF_ERROR(CheckCount("tool_calls", num_calls, kMaxToolCalls));
   int64_t bytes = conversation.tools_json.size() + conversation.template_variables_json.size();
   for (const MessageInput& message : conversation.messages) {
     bytes += message.role.size() + message.content.size() + message.name.size() +
@@ -178,10 +177,22 @@ absl::Status CheckConversation(const ConversationInput& conversation) {
   return CheckSize("conversation", bytes, kMaxTextBytes);
 }
 
+absl::Status CheckText(std::string_view text) {
+  return CheckSize("text", static_cast<int64_t>(text.size()), kMaxTextBytes);
+}
+
+absl::Status CheckTextIds(std::span<const int32_t> ids, int32_t vocab_size) {
+  RETURN_IF_ERROR(CheckCount("ids", static_cast<int64_t>(ids.size()), kMaxPromptIds));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    RETURN_IF_ERROR(CheckId(absl::StrCat("ids[", i, "]"), ids[i], vocab_size));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCall(const GenerateCall& call) {
   const int inputs = call.text.has_value() + call.ids.has_value() + call.conversation.has_value();
   if (inputs != 1) return absl::InvalidArgumentError("the input is missing: give text or ids");
-  if (call.text.has_value()) RETURN_IF_ERROR(CheckSize("text", call.text->size(), kMaxTextBytes));
+  if (call.text.has_value()) RETURN_IF_ERROR(CheckText(*call.text));
   if (call.ids.has_value()) RETURN_IF_ERROR(CheckCount("ids", call.ids->size(), kMaxPromptIds));
   if (call.conversation.has_value()) RETURN_IF_ERROR(CheckConversation(*call.conversation));
   RETURN_IF_ERROR(CheckSize("client_id", call.client_id.size(), kMaxClientIdBytes));

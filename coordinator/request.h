@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@ class ServedModel;
 inline constexpr int64_t kMaxTextBytes = int64_t{2} << 20;  // of a prompt or a whole conversation
 inline constexpr int32_t kMaxPromptIds = 1 << 20;
 inline constexpr int32_t kMaxMessages = 4096;
+inline constexpr int32_t kMaxToolCalls = 4096;  // of a whole conversation
 inline constexpr int64_t kMaxClientIdBytes = 128;
 inline constexpr int64_t kMaxSaltBytes = 128;
 inline constexpr int32_t kMaxChoices = 16;
@@ -95,6 +98,9 @@ struct PreparedRequest {
 
 absl::Status CheckCall(const GenerateCall& call);
 absl::Status CheckConversation(const ConversationInput& conversation);
+// A text to tokenize, and ids to turn into text.
+absl::Status CheckText(std::string_view text);
+absl::Status CheckTextIds(std::span<const int32_t> ids, int32_t vocab_size);
 
 // `random_seed` is used where the caller gave none. Slow for long prompts: milliseconds per 100
 // KiB. Errors: also NotFound for a model that is not served; FailedPrecondition if the model has no

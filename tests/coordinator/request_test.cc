@@ -276,10 +276,26 @@ TEST(RequestTest, LimitsEveryListAndText) {
   EXPECT_THAT(ErrorOf(call), HasSubstr("stop"));
   call = ChatCall(std::string(kMaxTextBytes, 'a'));
   EXPECT_THAT(ErrorOf(call), HasSubstr("conversation too long"));
+  // Empty calls have no bytes to limit, but each costs some when it is rendered.
+  call = ChatCall("x", "assistant");
+  call.conversation->messages.push_back(call.conversation->messages[0]);
+  for (MessageInput& message : call.conversation->messages) message.tool_calls.resize(2049);
+  EXPECT_EQ(ErrorOf(call), "tool_calls has too many entries: 4098, limit 4096");
   call = ChatCall("x");
   call.conversation->messages.clear();
   EXPECT_EQ(ErrorOf(call), "messages is empty");
   EXPECT_EQ(ErrorOf(GenerateCall()), "the input is missing: give text or ids");
+}
+
+TEST(RequestTest, LimitsWhatIsTokenizedAndDetokenizedLikePrompts) {
+  EXPECT_TRUE(CheckText(std::string(kMaxTextBytes, 'a')).ok());
+  EXPECT_EQ(CheckText(std::string(kMaxTextBytes + 1, 'a')),
+            absl::InvalidArgumentError("text too long: 2097153 bytes, limit 2097152"));
+  EXPECT_EQ(CheckTextIds(std::vector<int32_t>(kMaxPromptIds + 1), 10),
+            absl::InvalidArgumentError("ids has too many entries: 1048577, limit 1048576"));
+  EXPECT_EQ(CheckTextIds(std::vector<int32_t>{9, 10}, 10),
+            absl::InvalidArgumentError("ids[1] out of range: 10, allowed 0..9 (the vocabulary)"));
+  EXPECT_TRUE(CheckTextIds(std::vector<int32_t>{0, 9}, 10).ok());
 }
 
 TEST(RequestTest, RefusesAnEmptyPrompt) {

@@ -11,8 +11,8 @@ namespace {
 TEST(TextWorkersTest, FinishesWhatWaitsBeforeItEnds) {
   std::atomic<int> done{0};
   {
-    TextWorkers workers(2, 100);
-    for (int i = 0; i < 100; ++i) EXPECT_TRUE(workers.Add([&] { done.fetch_add(1); }).ok());
+    TextWorkers workers(2, 100, 100);
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(workers.Add([&] { done.fetch_add(1); }, 1).ok());
   }
   EXPECT_EQ(done.load(), 100);
 }
@@ -20,18 +20,43 @@ TEST(TextWorkersTest, FinishesWhatWaitsBeforeItEnds) {
 TEST(TextWorkersTest, RefusesWorkBeyondTheLimit) {
   std::promise<void> started, go;
   std::shared_future<void> gate = go.get_future().share();
-  TextWorkers workers(1, 1);
+  TextWorkers workers(1, 1, 100);
   EXPECT_TRUE(workers
-                  .Add([&started, gate] {
-                    started.set_value();
-                    gate.wait();
-                  })
+                  .Add(
+                      [&started, gate] {
+                        started.set_value();
+                        gate.wait();
+                      },
+                      1)
                   .ok());
   started.get_future().wait();
-  EXPECT_TRUE(workers.Add([] {}).ok());
-  EXPECT_EQ(workers.Add([] {}),
+  EXPECT_TRUE(workers.Add([] {}, 1).ok());
+  EXPECT_EQ(workers.Add([] {}, 1),
             absl::ResourceExhaustedError("coordinator overloaded: 1 prompts wait"));
   go.set_value();
+}
+
+TEST(TextWorkersTest, RefusesInputBeyondTheLimitUntilSomeIsDone) {
+  std::promise<void> started, go, done;
+  std::shared_future<void> gate = go.get_future().share();
+  TextWorkers workers(1, 10, 100);
+  EXPECT_TRUE(workers
+                  .Add(
+                      [&started, gate] {
+                        started.set_value();
+                        gate.wait();
+                      },
+                      100)
+                  .ok());
+  started.get_future().wait();  // what runs does not wait
+  EXPECT_TRUE(workers.Add([] {}, 60).ok());
+  EXPECT_EQ(workers.Add([] {}, 41),
+            absl::ResourceExhaustedError(
+                "coordinator overloaded: prompts of more than 100 bytes would wait"));
+  EXPECT_TRUE(workers.Add([&done] { done.set_value(); }, 40).ok());
+  go.set_value();
+  done.get_future().wait();
+  EXPECT_TRUE(workers.Add([] {}, 100).ok());
 }
 
 }  // namespace
