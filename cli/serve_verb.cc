@@ -108,14 +108,15 @@ std::string Banner(const ServeFlags& serve, const StatusView& status, int32_t th
 // good.
 absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_t threads,
                           const std::atomic<int>& signals, ProgressLine* progress) {
-  const std::unique_ptr<ApiClient> client = ApiClient::Create(Endpoint(serve));
   DrainProgress drain(progress);
   bool serving = false, answered = false;
   absl::Time next_look = absl::Now();
   while (signals.load() == 0 && !cluster->drained()) {
     RETURN_IF_ERROR(cluster->Watch());
     if (absl::Now() >= next_look) {
-      const absl::StatusOr<StatusView> status = client->Status(absl::Seconds(1));
+      // A connection a look: a coordinator that ends waits for those that are open and idle.
+      const absl::StatusOr<StatusView> status =
+          ApiClient::Create(Endpoint(serve))->Status(absl::Seconds(1));
       next_look = absl::Now() + (serving ? absl::Seconds(1) : absl::Milliseconds(150));
       if (status.ok() && status->serving && !serving) {
         progress->Say(Banner(serve, *status, threads));
