@@ -127,9 +127,8 @@ class LostRanks(Faults):
                     cluster.kill(victim, signal.SIGCONT)
                     self.check_recovered(cluster)
 
-    def test_four_ranks_lose_one_too(self):
-        cluster = self.start(tp=4)
-        for rank in (0, 3):
+    def check_lost_in_decode(self, cluster, ranks):
+        for rank in ranks:
             with self.subTest(rank=rank):
                 client = self.begin(cluster, "decode")
                 victim = cluster.rank_of(rank)
@@ -138,6 +137,9 @@ class LostRanks(Faults):
                 self.wait_lost(cluster)
                 cluster.start_worker(int(victim.split("-")[1]))
                 self.check_recovered(cluster)
+
+    def test_four_ranks_lose_one_too(self):
+        self.check_lost_in_decode(self.start(tp=4), (0, 3))
 
     def test_a_rank_killed_while_it_loads_is_replaced(self):
         cluster = self.start(tp=2)
@@ -164,15 +166,7 @@ class LostRanks(Faults):
         self.check_recovered(cluster)
 
     def test_over_tcp_too(self):
-        cluster = self.start(tp=2, coordinator=["--collective=tcp"])
-        for rank in (0, 1):
-            client = self.begin(cluster, "decode")
-            victim = cluster.rank_of(rank)
-            cluster.kill(victim)
-            self.check_client_ended(client, 10, "rank")
-            self.wait_lost(cluster)
-            cluster.start_worker(int(victim.split("-")[1]))
-            self.check_recovered(cluster)
+        self.check_lost_in_decode(self.start(tp=2, coordinator=["--collective=tcp"]), (0, 1))
 
 
 class LostCoordinator(Faults):
