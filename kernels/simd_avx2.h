@@ -10,9 +10,12 @@
 
 namespace cairn::avx2 {
 
-// Attention: query rows that share a load, and vectors that the registers hold at once.
+// Attention: query rows that share a load, and vectors of keys or values side by side: as many as
+// the registers hold sums for, for the pipeline of the fused multiply-add wants eight.
 inline constexpr int kWideStrip = 6;
-inline constexpr int kStripVectors = 7;
+constexpr int StripColumns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+// Keeps the compiler from holding what the rows share of the next column too: no register is left.
+[[gnu::always_inline]] inline void EndColumn() { asm volatile("" : : : "memory"); }
 
 struct F32x8 {
   __m256 v;

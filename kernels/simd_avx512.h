@@ -13,7 +13,12 @@ namespace cairn::avx512 {
 
 // Attention: query rows that share a load, and vectors that the registers hold at once.
 inline constexpr int kWideStrip = 12;
-inline constexpr int kStripVectors = 30;
+constexpr int StripColumns(int rows) {
+  int columns = 4;
+  while (columns > 1 && columns * (rows + 1) > 30) --columns;
+  return columns;
+}
+[[gnu::always_inline]] inline void EndColumn() {}  // the compiler has registers enough
 
 struct F32x16 {
   __m512 v;
