@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/process_start.h"
 #include "cli/verbs.h"
 
 namespace cairn {
@@ -84,4 +85,9 @@ int ReportUsage(const std::string& message) {
 
 }  // namespace cairn
 
-int main(int argc, char** argv) { return cairn::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  cairn::StartProcess("cairn");
+  const int exit_status = cairn::Main({argv + 1, argv + argc});
+  const absl::Status written = cairn::FlushStandardOutput();
+  return written.ok() || exit_status != 0 ? exit_status : cairn::ReportRefusal(written);
+}

@@ -8,6 +8,7 @@
 #include "base/bounded_queue.h"
 #include "base/flag_table.h"
 #include "base/log.h"
+#include "base/process_start.h"
 #include "base/secret.h"
 #include "base/signal_watch.h"
 #include "coordinator/cairn_service.h"
@@ -192,4 +193,7 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace cairn
 
-int main(int argc, char** argv) { return cairn::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  cairn::StartProcess("cairn-coordinator");
+  return cairn::Main({argv + 1, argv + argc});
+}

@@ -1,0 +1,62 @@
+#include "base/process_start.h"
+
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <system_error>
+#include <typeinfo>
+
+#include "absl/strings/str_cat.h"
+
+namespace cairn {
+namespace {
+
+const char* program_name = "cairn";  // set once at start, before threads
+
+const char* CauseOfEnd() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type != nullptr && *type == typeid(std::bad_alloc)) {
+    return "the system gives no more memory: see the limits of this process (ulimit -v)";
+  }
+  if (type != nullptr && *type == typeid(std::system_error)) {
+    return "the system gives no more threads: see the limits of this user (ulimit -u)";
+  }
+  return nullptr;
+}
+
+[[noreturn]] void EndWithOneLine() {
+  const char* cause = CauseOfEnd();
+  if (cause == nullptr) std::abort();
+  // Nothing that allocates.
+  for (const char* text : {program_name, ": ", cause, "\n"}) {
+    if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
+  }
+  _exit(1);
+}
+
+}  // namespace
+
+void StartProcess(const char* program) {
+  program_name = program;
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // The lowest free number is the one that is missing.
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(1);
+  }
+  std::set_terminate(EndWithOneLine);
+}
+
+absl::Status FlushStandardOutput() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "cannot write standard output: ", errno != 0 ? strerror(errno) : "an earlier write failed"));
+}
+
+}  // namespace cairn

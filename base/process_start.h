@@ -1,0 +1,19 @@
+// The first and the last thing that a program does.
+//
+// Thread: main, before any other thread and after all of them.
+#pragma once
+
+#include "base/status.h"
+
+namespace cairn {
+
+// Standard streams that the caller closed become /dev/null: otherwise the next file that is opened
+// has their number, and log lines end up in it. A library's error for which there is no status (the
+// system refuses a thread or memory) ends the process with one line instead of a core dump.
+// `program` is the prefix of that line and outlives the process.
+void StartProcess(const char* program);
+
+// Whether all that was printed to stdout has been written. Errors: Internal with the reason.
+absl::Status FlushStandardOutput();
+
+}  // namespace cairn
