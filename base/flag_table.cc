@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/network_address.h"
 
 namespace cairn {
 namespace {
@@ -128,6 +129,15 @@ void FlagTable::Add(std::string name, float* to, float low, float high, std::str
 void FlagTable::AddBytes(std::string name, int64_t* to, std::string help) {
   AddParsed(std::move(name), "BYTES", std::move(help), [to](const std::string& value) {
     ASSIGN_OR_RETURN(*to, ParseBytes(value));
+    return absl::OkStatus();
+  });
+}
+
+void FlagTable::AddHostPort(std::string name, std::string* to, std::string help) {
+  if (!to->empty()) absl::StrAppend(&help, " (default ", *to, ")");
+  AddParsed(std::move(name), "HOST:PORT", std::move(help), [to](const std::string& value) {
+    RETURN_IF_ERROR(ParseHostPort(value).status());
+    *to = value;
     return absl::OkStatus();
   });
 }

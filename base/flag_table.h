@@ -37,6 +37,8 @@ class FlagTable {
   void Add(std::string name, float* to, float low, float high, std::string help);
   // Bytes with an optional unit: 4096, 64KiB, 2.5GiB.
   void AddBytes(std::string name, int64_t* to, std::string help);
+  // host:port, with the port in 1..65535; see ParseHostPort.
+  void AddHostPort(std::string name, std::string* to, std::string help);
   // Anything else: `parse` reads the text.
   void AddParsed(std::string name, std::string value_name, std::string help,
                  std::function<absl::Status(const std::string&)> parse);

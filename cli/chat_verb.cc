@@ -80,7 +80,7 @@ int RunChat(const Arguments& arguments) {
   chat.sampling.temperature = 0.3f;
   chat.sampling.top_p = 0.9f;
   FlagTable flags;
-  flags.Add("endpoint", &chat.endpoint, "HOST:PORT", "the coordinator");
+  flags.AddHostPort("endpoint", &chat.endpoint, "the coordinator");
   flags.Add("system", &chat.system, "TEXT", "system message");
   flags.Add("max-tokens", &chat.max_tokens, 0, 1 << 30, "of an answer; 0: what the context leaves");
   AddSamplingFlags(&chat.sampling, &flags);

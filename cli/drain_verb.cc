@@ -71,7 +71,7 @@ absl::Status Drain(const DrainFlags& flags) {
 int RunDrain(const Arguments& arguments) {
   DrainFlags drain;
   FlagTable flags;
-  flags.Add("endpoint", &drain.endpoint, "HOST:PORT", "the coordinator");
+  flags.AddHostPort("endpoint", &drain.endpoint, "the coordinator");
   flags.Add(
       "secret-file", &drain.secret_file, "PATH",
       "the cluster's secret; by default that of the `cairn serve` on this port, if it was given "

@@ -27,8 +27,8 @@ void AddFlags(GenerateFlags* flags, FlagTable* table) {
                      ASSIGN_OR_RETURN(flags->ids, ReadIds(array));
                      return absl::OkStatus();
                    });
-  table->Add("endpoint", &flags->endpoint, "HOST:PORT",
-             "ask the coordinator there; without it the model is computed in this process");
+  table->AddHostPort("endpoint", &flags->endpoint,
+                     "ask the coordinator there; without it the model is computed in this process");
   table->Add("max-tokens", &flags->max_tokens, 1, kMaxInt32, "new tokens at most");
   table->Add("min-tokens", &flags->min_tokens, 0, kMaxInt32, "no end before so many");
   table->Add("n", &flags->n, 1, 16, "choices");
@@ -129,9 +129,10 @@ int RunBench(const Arguments& arguments) {
   flags.Add("batch", &bench.batch, 1, 4096, "sequences decoded at once");
   flags.Add("repeat", &bench.repeat, 1, 1000, "runs, of which the median counts");
   flags.Add("json", &bench.json, "one JSON object");
-  flags.Add("endpoint", &online.endpoint, "HOST:PORT",
-            "measure streams against the cluster served there; of the flags above --prompt, --gen "
-            "and --json count");
+  flags.AddHostPort(
+      "endpoint", &online.endpoint,
+      "measure streams against the cluster served there; of the flags above --prompt, --gen "
+      "and --json count");
   flags.Add("streams", &online.streams, 1, 1024, "requests at once, with --endpoint");
   flags.Add("shared-prefix", &online.shared_prefix, 0, 1 << 20,
             "leading tokens that all prompts share, with --endpoint");

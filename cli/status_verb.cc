@@ -117,7 +117,7 @@ int RunStatus(const Arguments& arguments) {
   bool as_json = false;
   int32_t wait_seconds = 0;
   FlagTable flags;
-  flags.Add("endpoint", &endpoint, "HOST:PORT", "the coordinator");
+  flags.AddHostPort("endpoint", &endpoint, "the coordinator");
   flags.Add("json", &as_json, "one JSON object");
   flags.Add("wait", &wait_seconds, 0, 1 << 20,
             "seconds to wait until it serves; exit status 1 if it does not");

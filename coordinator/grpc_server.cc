@@ -42,13 +42,11 @@ class GrpcServerImpl final : public GrpcServer {
 };
 
 absl::Status CheckAddress(const GrpcServer::Options& options) {
-  const size_t colon = options.address.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen address is not host:port: '", options.address, "'"));
-  }
-  std::string host = options.address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  // gRPC takes a port beyond 65535 modulo 65536. Port 0 is a free one.
+  std::string address = options.address;
+  if (address.ends_with(":0")) address.back() = '1';
+  ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(address));
+  const std::string& host = parsed.host;
   if (options.insecure || host == "localhost" || IsLoopback(host)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("listening on ", options.address,

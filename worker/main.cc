@@ -11,6 +11,7 @@
 #include "base/flag_table.h"
 #include "base/log.h"
 #include "base/network_address.h"
+#include "base/process_start.h"
 #include "base/secret.h"
 #include "base/signal_watch.h"
 #include "model/checkpoint.h"
@@ -42,7 +43,7 @@ struct WorkerOptions {
 
 void AddFlags(WorkerOptions* options, FlagTable* flags) {
   flags->Add("model", &options->model, "PATH", "GGUF file, safetensors file or model folder");
-  flags->Add("coordinator", &options->coordinator, "HOST:PORT", "whom to dial");
+  flags->AddHostPort("coordinator", &options->coordinator, "whom to dial");
   flags->Add("secret-file", &options->secret_file, "PATH", "the coordinator's cluster secret");
   flags->Add("advertise", &options->advertise, "ADDRESS|interface:NAME|subnet:NET",
              "where other ranks reach this one; by default the address from which the route to "
@@ -155,4 +156,7 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace cairn
 
-int main(int argc, char** argv) { return cairn::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  cairn::StartProcess("cairn-worker");
+  return cairn::Main({argv + 1, argv + argc});
+}

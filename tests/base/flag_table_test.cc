@@ -137,6 +137,20 @@ TEST(CommandLineTest, TakesAsManyArgumentsAsItSays) {
   EXPECT_EQ(refused.status().message(), "unexpected argument 'two'");
 }
 
+TEST_F(FlagTableTest, AnAddressHasAHostAndAPort) {
+  std::string endpoint = "127.0.0.1:7070";
+  FlagTable table;
+  table.AddHostPort("endpoint", &endpoint, "whom to ask");
+  EXPECT_TRUE(table.Parse({"--endpoint", "[::1]:80"}).ok());
+  EXPECT_EQ(endpoint, "[::1]:80");
+  for (const char* text : {"", "nonsense", ":80", "host:", "host:0", "host:65536", "1.2.3:80"}) {
+    const absl::Status status = table.Parse({"--endpoint", text}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find("--endpoint"), absl::string_view::npos) << status;
+  }
+  EXPECT_EQ(endpoint, "[::1]:80");
+}
+
 TEST(ParseBytesTest, KnowsTheUnits) {
   EXPECT_EQ(*ParseBytes("0"), 0);
   EXPECT_EQ(*ParseBytes("4096"), 4096);

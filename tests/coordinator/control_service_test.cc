@@ -246,11 +246,17 @@ TEST_F(ControlServiceTest, TellsAWorkerWithAnotherSecretWhy) {
   EXPECT_THAT(*cause, HasSubstr("does not know this cluster's secret"));
 }
 
-TEST_F(ControlServiceTest, ListensBeyondLoopbackOnlyWhenToldThatItIsInsecure) {
+TEST_F(ControlServiceTest, ListensOnWholeAddressesAndBeyondLoopbackOnlyWhenInsecure) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "10.1.2.3:0", "example.org:0"}) {
     const auto server = GrpcServer::Start({.address = address}, {});
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr("--insecure")) << address;
+  }
+  // gRPC would listen on port 34463, or say itself what it does not understand.
+  for (const char* address : {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:-5", "localhost:x",
+                              "localhost", ":1", ""}) {
+    const auto server = GrpcServer::Start({.address = address}, {});
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("host:port")) << address;
   }
   EXPECT_TRUE(GrpcServer::Start({.address = "0.0.0.0:0", .insecure = true}, {}).ok());
   EXPECT_EQ(GrpcServer::Start({.address = address_}, {}).status().code(),
