@@ -1,5 +1,6 @@
 #include "proto/rpc.h"
 
+#include <cstdint>
 #include <string>
 
 namespace cairn {
@@ -8,7 +9,9 @@ grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   std::string message(status.message().data(), status.message().size());
   if (message.size() > kMaxStatusMessageBytes) {
-    message.resize(kMaxStatusMessageBytes);
+    size_t end = kMaxStatusMessageBytes;
+    while (end > 0 && (static_cast<uint8_t>(message[end]) & 0xC0) == 0x80) --end;
+    message.resize(end);
     message += " ...";
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);

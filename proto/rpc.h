@@ -1,8 +1,7 @@
 // Where absl::Status meets gRPC's, and nowhere else.
 //
-// The codes are the same numbers. Messages are cut to kMaxStatusMessageBytes: a status travels in
-// HTTP/2 trailers, which are limited.
-// Thread: any.
+// The codes are the same numbers. Messages are cut to kMaxStatusMessageBytes, not inside a
+// character: a status travels in HTTP/2 trailers, which are limited. Thread: any.
 #pragma once
 
 #include <grpcpp/support/status.h>

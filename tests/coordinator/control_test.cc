@@ -6,11 +6,22 @@
 #include <random>
 
 #include "proto/control_hello.h"
+#include "proto/rpc.h"
 
 namespace cairn {
 namespace {
 
 using testing::HasSubstr;
+
+TEST(RpcTest, CutsALongMessageBetweenCharacters) {
+  for (size_t before = kMaxStatusMessageBytes - 4; before <= kMaxStatusMessageBytes; ++before) {
+    const grpc::Status status = ToGrpc(
+        absl::InvalidArgumentError(std::string(before, 'a') + "\xF0\x9F\x98\x80 and more text"));
+    const bool fits = before + 4 <= kMaxStatusMessageBytes;
+    EXPECT_EQ(status.error_message().substr(before, 4),
+              fits ? std::string("\xF0\x9F\x98\x80") : std::string(" ..."));
+  }
+}
 
 TEST(ControlTest, CarriesASubmitUnchanged) {
   SubmitMessage message;
