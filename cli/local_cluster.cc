@@ -164,6 +164,12 @@ absl::Status LocalCluster::WatchProgram(Program* program) {
   return absl::OkStatus();
 }
 
+bool LocalCluster::Owns(int64_t pid) const {
+  return std::any_of(programs_.begin(), programs_.end(), [pid](const Program& program) {
+    return program.process.has_value() && program.process->pid() == pid;
+  });
+}
+
 void LocalCluster::SignalWorkers(int signal) {
   for (size_t i = 1; i < programs_.size(); ++i) {
     if (programs_[i].process.has_value()) programs_[i].process->Signal(signal);

@@ -40,6 +40,8 @@ class LocalCluster {
   absl::Status Watch();
   // The coordinator has ended because it was asked to: Stop should follow.
   bool drained() const { return drained_; }
+  // Whether `pid` is one of the children that were started last.
+  bool Owns(int64_t pid) const;
   // Ends all children; returns when they are gone. `hurry` is asked meanwhile: true kills.
   void Stop(const std::function<bool()>& hurry);
 

@@ -18,6 +18,8 @@
 namespace cairn {
 namespace {
 
+constexpr int32_t kMaxLocalWorkers = 256;  // processes
+
 struct ServeFlags {
   EngineFlags engine;
   int32_t groups = 1;
@@ -104,6 +106,15 @@ std::string Banner(const ServeFlags& serve, const StatusView& status, int32_t th
       threads == 1 ? "thread" : "threads", at, at);
 }
 
+bool HasOurRank(const LocalCluster& cluster, const StatusView& status) {
+  for (const GroupView& group : status.groups) {
+    for (const RankView& rank : group.ranks) {
+      if (cluster.Owns(rank.pid)) return true;
+    }
+  }
+  return false;
+}
+
 // Shows what the cluster does until a signal comes or it is drained. Errors: what ended it for
 // good.
 absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_t threads,
@@ -115,9 +126,11 @@ absl::Status WatchCluster(LocalCluster* cluster, const ServeFlags& serve, int32_
     RETURN_IF_ERROR(cluster->Watch());
     if (absl::Now() >= next_look) {
       // A connection a look: a coordinator that ends waits for those that are open and idle.
-      const absl::StatusOr<StatusView> status =
+      absl::StatusOr<StatusView> status =
           ApiClient::Create(Endpoint(serve))->Status(absl::Seconds(1));
       next_look = absl::Now() + (serving ? absl::Seconds(1) : absl::Milliseconds(150));
+      // On a port that is taken the other coordinator answers, until ours has said so and ended.
+      if (status.ok() && !HasOurRank(*cluster, *status)) status = absl::UnavailableError("");
       if (status.ok() && status->serving && !serving) {
         progress->Say(Banner(serve, *status, threads));
       }
@@ -144,6 +157,11 @@ absl::Status Serve(const ServeFlags& serve, const std::atomic<int>& signals) {
                      DefaultStateDirectory(absl::StrCat("serve-", serve.port)));
   }
   options.num_workers = serve.engine.tp * serve.groups;
+  if (options.num_workers > kMaxLocalWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("groups x tp too many for one machine: ", options.num_workers, ", limit ",
+                     kMaxLocalWorkers));
+  }
   const int32_t threads = serve.engine.threads > 0
                               ? serve.engine.threads
                               : ReadCpuLimits().ThreadsPerRank(options.num_workers);

@@ -11,6 +11,10 @@ namespace cairn {
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(const Checkpoint& checkpoint,
                                                                const ModelConfig& config,
                                                                int32_t context_tokens) {
+  if (context_tokens == 1) {
+    return absl::InvalidArgumentError(
+        "context too short: 1 token, a prompt and its answer have at least 2");
+  }
   if (context_tokens > config.context_length) {
     return absl::InvalidArgumentError(absl::StrCat(
         "context too long: ", context_tokens, " tokens, the model's is ", config.context_length));

@@ -350,10 +350,19 @@ class Limits(unittest.TestCase):
         for arguments in (("generate",), ("generate", "--prompt", "x", "--ids", "[1]"),
                           ("generate", "--prompt", "x", "--temperature", "hot"),
                           ("generate", "--bogus"), ("bogus",), ("chat", "a", "b"),
-                          ("serve",), ("logits", "--tp", "0")):
+                          ("serve",), ("logits", "--tp", "0"),
+                          ("chat", "hi", "--endpoint", "nonsense"), ("status", "--endpoint", "")):
             done = cairn(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([os.path.join(BIN, "cairn"), "--help"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr,
+                         "cairn: cannot write standard output: No space left on device\n")
 
     def test_every_verb_teaches_itself(self):
         verbs = re.findall(r"^  (\w+) {2,}\w", cairn("--help").stdout, re.M)
@@ -485,6 +494,8 @@ class OneCommand(unittest.TestCase):
                 file.write(b"GGUF" + b"\xff" * 60)
             for more, model, words in (((), broken, "broken.gguf"), ((), "/nowhere", "/nowhere"),
                                        (("--tp", "9"), None, "9"),
+                                       (("--context", "1"), None, "context too short: 1 token"),
+                                       (("--tp", "64", "--groups", "64"), None, "limit 256"),
                                        (("--host", "0.0.0.0"), None, "--insecure")):
                 serve = self.start(*more, model=model)
                 _, error = serve.communicate(timeout=60 * PATIENCE)
@@ -508,6 +519,7 @@ class OneCommand(unittest.TestCase):
              "--port", str(port), "--state-dir", os.path.join(folder.name, "state2")],
             capture_output=True, text=True, timeout=30 * PATIENCE)
         self.assertEqual(third.returncode, 1)
+        self.assertNotIn("is served", third.stdout)
         self.assertIn("port", third.stderr)
 
 
