@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,14 +32,28 @@ const char* CauseOfEnd() {
   return nullptr;
 }
 
-[[noreturn]] void EndWithOneLine() {
-  const char* cause = CauseOfEnd();
-  if (cause == nullptr) std::abort();
-  // Nothing that allocates.
+// Nothing that allocates: it is called by a signal handler too.
+[[noreturn]] void EndWith(const char* cause) {
   for (const char* text : {program_name, ": ", cause, "\n"}) {
     if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
   }
   _exit(1);
+}
+
+[[noreturn]] void EndWithOneLine() {
+  const char* cause = CauseOfEnd();
+  if (cause == nullptr) std::abort();
+  EndWith(cause);
+}
+
+void OnBusError(int signal, siginfo_t* info, void*) {
+  if (info->si_code == BUS_ADRERR) {
+    EndWith("a file was cut short while it was in use: the model's, if nothing else is mapped");
+  }
+  // A bug: the default action, when the access is tried again.
+  struct sigaction standard = {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(signal, &standard, nullptr);
 }
 
 }  // namespace
@@ -50,6 +65,10 @@ void StartProcess(const char* program) {
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(1);
   }
   std::set_terminate(EndWithOneLine);
+  struct sigaction bus_error = {};
+  bus_error.sa_sigaction = OnBusError;
+  bus_error.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &bus_error, nullptr);
 }
 
 absl::Status FlushStandardOutput() {

@@ -3,6 +3,7 @@
 #include <bits/functexcept.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +79,21 @@ TEST(ProcessStartTest, ASystemThatRefusesThreadsOrMemoryCostsOneLine) {
   EXPECT_EQ(memory.status, 1);
   EXPECT_EQ(memory.text,
             "test: the system gives no more memory: see the limits of this process (ulimit -v)\n");
+}
+
+TEST(ProcessStartTest, AMappedFileThatIsCutShortCostsOneLine) {
+  const Ended ended = RunChild(2, [] {
+    StartProcess("test");
+    const int file = memfd_create("model", 0);
+    if (ftruncate(file, 4096) != 0) return 2;
+    void* const data = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, file, 0);
+    if (data == MAP_FAILED || ftruncate(file, 0) != 0) return 2;
+    return static_cast<int>(*static_cast<const volatile char*>(data)) + 3;
+  });
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.text,
+            "test: a file was cut short while it was in use: the model's, if nothing else is "
+            "mapped\n");
 }
 
 TEST(ProcessStartTest, OutputThatIsLostIsAnError) {
