@@ -2,8 +2,10 @@
 
 #include <cxxabi.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -56,6 +58,16 @@ void OnBusError(int signal, siginfo_t* info, void*) {
   sigaction(signal, &standard, nullptr);
 }
 
+// The limit that a shell sets is a thousand, which is fewer than the connections strangers can
+// open; gRPC's listener never accepts again once it has met the limit.
+void RaiseOpenFileLimit() {
+  constexpr rlim_t kEnough = 1 << 16;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 void StartProcess(const char* program) {
@@ -64,6 +76,7 @@ void StartProcess(const char* program) {
     // The lowest free number is the one that is missing.
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(1);
   }
+  RaiseOpenFileLimit();
   std::set_terminate(EndWithOneLine);
   struct sigaction bus_error = {};
   bus_error.sa_sigaction = OnBusError;

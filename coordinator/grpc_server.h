@@ -27,6 +27,8 @@ class GrpcServer {
   struct Options {
     std::string address = "127.0.0.1:7070";  // host:port, port 0 picks one
     bool insecure = false;  // allows an address that is not loopback, without encryption
+    // After it a connection that has not begun to speak HTTP/2 is closed.
+    absl::Duration opening_timeout = absl::Seconds(10);
   };
   // Health answers at once: not serving. `services` outlive the server.
   // Errors: InvalidArgument for an address that is no loopback one without `insecure`;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,17 @@ TEST(ProcessStartTest, AMappedFileThatIsCutShortCostsOneLine) {
   EXPECT_EQ(ended.text,
             "test: a file was cut short while it was in use: the model's, if nothing else is "
             "mapped\n");
+}
+
+TEST(ProcessStartTest, MayOpenAsManyFilesAsTheHardLimitAllows) {
+  const Ended ended = RunChild(2, [] {
+    rlimit limit{.rlim_cur = 64, .rlim_max = 200};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    StartProcess("test");
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    return limit.rlim_cur == 200 ? 0 : 1;
+  });
+  EXPECT_EQ(ended.status, 0);
 }
 
 TEST(ProcessStartTest, OutputThatIsLostIsAnError) {

@@ -4,12 +4,18 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <future>
 
 #include "absl/strings/str_cat.h"
 #include "base/bounded_queue.h"
+#include "base/unique_handle.h"
 #include "cairn/v1/internal.grpc.pb.h"
 #include "coordinator/grpc_server.h"
 #include "proto/control_hello.h"
@@ -244,6 +250,26 @@ TEST_F(ControlServiceTest, TellsAWorkerWithAnotherSecretWhy) {
   const auto cause = causes.Pop(absl::Seconds(20));
   ASSERT_TRUE(cause.has_value());
   EXPECT_THAT(*cause, HasSubstr("does not know this cluster's secret"));
+}
+
+// Otherwise strangers hold the process's descriptors for as long as they like.
+TEST_F(ControlServiceTest, AConnectionThatSaysNothingIsClosed) {
+  const auto server =
+      GrpcServer::Start({.address = "127.0.0.1:0", .opening_timeout = absl::Milliseconds(300)}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const UniqueFd connection(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  // The server's own settings may come first; then the end, not this limit.
+  const timeval limit{.tv_sec = 20, .tv_usec = 0};
+  setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  char buffer[1024];
+  ssize_t size = 1;
+  while (size > 0) size = recv(connection.get(), buffer, sizeof(buffer), 0);
+  EXPECT_TRUE(size == 0 || errno == ECONNRESET) << strerror(errno);
 }
 
 TEST_F(ControlServiceTest, ListensOnWholeAddressesAndBeyondLoopbackOnlyWhenInsecure) {
