@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <string>
@@ -23,15 +25,31 @@ namespace {
 // On a machine with other work each yield can cost a whole time slice, a sleeper is woken at once:
 // so few.
 constexpr int kYields = 2;
+// Where all processors are busy, threads are not to chase each other.
+constexpr std::chrono::milliseconds kLeastStay(2);
+
+// Moves the calling thread to another of the processors it may use, and lets it use all of them as
+// before: the system may move it on.
+void LeaveProcessor(int processor) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(processor, &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
+  if (sched_setaffinity(0, sizeof(allowed), &allowed) != 0)
+    LOG(WARNING) << "team.stays_on_fewer_processors cause=" << strerror(errno);
+}
 
 // Lets `count` threads leave Wait together, again and again.
 class Barrier {
  public:
-  explicit Barrier(int count) : count_(count) {}
+  explicit Barrier(int count) : count_(count), places_(count) {}
 
-  // Arrives for `parties` threads, of which the caller is one, and waits for the rest.
-  void Wait(int parties = 1) {
+  // Arrives for `parties` threads, of which the caller, `thread`, is one, and waits for the rest.
+  void Wait(int thread, int parties = 1) {
     const uint32_t round = round_.load(std::memory_order_relaxed);
+    places_[thread].processor.store(sched_getcpu(), std::memory_order_relaxed);
+    places_[thread].rounds.store(round + 1, std::memory_order_relaxed);
     if (arrived_.fetch_add(parties, std::memory_order_acq_rel) + parties == count_) {
       arrived_.store(0, std::memory_order_relaxed);
       // In one order with the sleeper's count: either it sees the new round or we see the sleeper.
@@ -39,7 +57,7 @@ class Barrier {
       if (sleepers_.load(std::memory_order_seq_cst) > 0) Wake();
       return;
     }
-    if (SpinWhile(round)) return;
+    if (SpinWhile(thread, round)) return;
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     while (round_.load(std::memory_order_seq_cst) == round) SleepWhile(round);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
@@ -48,13 +66,34 @@ class Barrier {
  private:
   bool Left(uint32_t round) const { return round_.load(std::memory_order_acquire) != round; }
 
-  bool SpinWhile(uint32_t round) {
+  bool SpinWhile(int thread, uint32_t round) {
     if (spin_.SpinUntil([&] { return Left(round); })) return true;
+    if (KeepsAnotherOut(thread, round)) {
+      LeaveProcessor(sched_getcpu());
+      if (spin_.SpinUntil([&] { return Left(round); })) return true;
+    }
     for (int i = 0; i < kYields; ++i) {
       if (Left(round)) return true;
       sched_yield();
     }
     return Left(round);
+  }
+
+  // Whether a thread that the caller waits for was last seen on the caller's own processor: it
+  // cannot run before the caller leaves. The system puts a woken thread there at times, and takes
+  // many milliseconds to see that another processor has nothing to do.
+  bool KeepsAnotherOut(int thread, uint32_t round) {
+    const int processor = sched_getcpu();
+    for (int other = 0; other < count_; ++other) {
+      if (other == thread || places_[other].rounds.load(std::memory_order_relaxed) == round + 1 ||
+          places_[other].processor.load(std::memory_order_relaxed) != processor)
+        continue;
+      const auto now = std::chrono::steady_clock::now();
+      if (now - places_[thread].moved < kLeastStay) return false;
+      places_[thread].moved = now;
+      return true;
+    }
+    return false;
   }
 
   // A futex rather than a condition variable: the waker pays nothing when nobody sleeps. Returns
@@ -64,7 +103,14 @@ class Barrier {
   }
   void Wake() { syscall(SYS_futex, &round_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 
+  struct alignas(64) Place {  // of a thread
+    std::atomic<int> processor{-1};
+    std::atomic<uint32_t> rounds{0};              // it has arrived in
+    std::chrono::steady_clock::time_point moved;  // the thread's own
+  };
+
   const int count_;
+  std::vector<Place> places_;
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> round_{0};
   static_assert(sizeof(round_) == sizeof(uint32_t));  // the kernel reads it as one
@@ -83,8 +129,8 @@ class CpuTeam : public ThreadTeam {
   int num_threads() const override { return num_threads_; }
 
  protected:
-  void Sync() override {
-    if (num_threads_ > 1) barrier_.Wait();
+  void Sync(int thread) override {
+    if (num_threads_ > 1) barrier_.Wait(thread);
   }
 
  private:
@@ -124,7 +170,7 @@ absl::Status CpuTeam::Start() {
 CpuTeam::~CpuTeam() {
   stop_ = true;
   // Arrives for itself and for threads that never started.
-  if (!members_.empty()) barrier_.Wait(num_threads_ - static_cast<int>(members_.size()));
+  if (!members_.empty()) barrier_.Wait(0, num_threads_ - static_cast<int>(members_.size()));
   for (const Member& member : members_) pthread_join(member.handle, nullptr);
 }
 
@@ -137,18 +183,18 @@ void* CpuTeam::Main(void* member) {
 void CpuTeam::Loop(int thread) {
   const Context context = MakeContext(thread, num_threads_, isa_, this);
   for (;;) {
-    barrier_.Wait();
+    barrier_.Wait(thread);
     if (stop_) return;
     (*work_)(context);
-    barrier_.Wait();
+    barrier_.Wait(thread);
   }
 }
 
 void CpuTeam::Run(absl::FunctionRef<void(const Context&)> work) {
   work_ = &work;
-  Sync();
+  Sync(0);
   work(MakeContext(0, num_threads_, isa_, this));
-  Sync();
+  Sync(0);
   work_ = nullptr;
 }
 
@@ -186,7 +232,7 @@ const CpuKernels& CpuKernelsFor(Isa isa) {
   return isa == Isa::kAvx512 ? avx512::Kernels() : avx2::Kernels();
 }
 
-void Context::Sync() const { team_->Sync(); }
+void Context::Sync() const { team_->Sync(thread_); }
 
 absl::StatusOr<std::unique_ptr<ThreadTeam>> ThreadTeam::Create(const Options& options) {
   if (options.num_threads < 1 || options.num_threads > kMaxThreads) {

@@ -48,7 +48,8 @@ class Context {
   // This thread's share of n things.
   Range Share(int64_t n) const { return Split(n, num_threads_, thread_); }
   // Waits until every thread of the team has called it. Spins as long as that pays, then yields,
-  // then sleeps: on a busy machine the others may not be running.
+  // then sleeps: on a busy machine the others may not be running. A thread that keeps another from
+  // its processor moves to one of the others that it may use.
   void Sync() const;
 
  private:
@@ -79,7 +80,7 @@ class ThreadTeam {
 
  protected:
   friend class Context;
-  virtual void Sync() = 0;
+  virtual void Sync(int thread) = 0;
   static Context MakeContext(int thread, int num_threads, Isa isa, ThreadTeam* team);
 };
 

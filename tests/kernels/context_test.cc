@@ -1,5 +1,6 @@
 #include "kernels/context.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -63,6 +64,52 @@ TEST(ThreadTeamTest, RefusesNumbersOutOfRangeNamingTheLimit) {
     const auto team = ThreadTeam::Create({.num_threads = threads});
     EXPECT_EQ(team.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(std::string(team.status().message()).find("max=256"), std::string::npos);
+  }
+}
+
+cpu_set_t OwnProcessors() {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  return own;
+}
+
+// Puts the calling thread on `processor`, from where it may move at once.
+void PutOn(int processor) {
+  const cpu_set_t own = OwnProcessors();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(processor, &one);
+  EXPECT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(sched_setaffinity(0, sizeof(own), &own), 0);
+}
+
+TEST(ThreadTeamTest, ThreadsOnOneProcessorPartAndKeepAllOfThem) {
+  const cpu_set_t all = OwnProcessors();
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one processor";
+  auto team = NewTeam(2, Isa::kAvx2);
+  for (int round = 0; round < 20; ++round) {
+    int processors[2] = {0, 0};
+    std::atomic<bool> done = false;
+    team->Run([&](const Context& context) {
+      if (context.thread() == 0) processors[0] = sched_getcpu();
+      context.Sync();
+      if (context.thread() == 1) PutOn(processors[0]);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (!done.load()) {
+        context.Sync();
+        processors[context.thread()] = sched_getcpu();
+        context.Sync();
+        if (context.thread() == 0) {
+          const bool parted = processors[0] != processors[1];
+          EXPECT_TRUE(parted || std::chrono::steady_clock::now() < deadline) << round;
+          done = parted || std::chrono::steady_clock::now() >= deadline;
+        }
+        context.Sync();
+      }
+      const cpu_set_t own = OwnProcessors();
+      EXPECT_TRUE(CPU_EQUAL(&own, &all)) << "thread " << context.thread();
+    });
   }
 }
 
