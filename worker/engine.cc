@@ -53,6 +53,7 @@ class EngineImpl final : public Engine {
   void Fail(const absl::Status& cause);
   void EndAll(FinishReason reason, const std::string& error);
   void Deliver(Handle handle, const TokenEvent& event);
+  void DeliverAll(const std::vector<Scheduler::Event>& events);
   void PublishStats();
 
   const Options options_;
@@ -196,14 +197,16 @@ void EngineImpl::TakeCancellations() {
   for (const auto& [handle, on_event] : requests_) {
     if (cancellations_[handle & kPlaceMask].load() == handle) cancelled.push_back(handle);
   }
+  std::vector<Scheduler::Event> events;
   for (const Handle handle : cancelled) {
     const std::optional<Usage> usage = scheduler_->Cancel(handle);
     CHECK(usage.has_value());
     TokenEvent event;
     event.finish_reason = FinishReason::kCancelled;
     event.usage = *usage;
-    Deliver(handle, event);
+    events.push_back({handle, std::move(event)});
   }
+  DeliverAll(events);
 }
 
 absl::Status EngineImpl::RunStep() {
@@ -218,7 +221,7 @@ absl::Status EngineImpl::RunStep() {
     stats_.longest_step_seconds = std::max(stats_.longest_step_seconds, stats_.last_step_seconds);
   }
   PublishStats();
-  for (const Scheduler::Event& event : events) Deliver(event.handle, event.event);
+  DeliverAll(events);
   return absl::OkStatus();
 }
 
@@ -237,8 +240,13 @@ void EngineImpl::Fail(const absl::Status& cause) {
 void EngineImpl::EndAll(FinishReason reason, const std::string& error) {
   const std::vector<Scheduler::Event> events = scheduler_->AbortAll(reason, error);
   PublishStats();
-  for (const Scheduler::Event& event : events) Deliver(event.handle, event.event);
+  DeliverAll(events);
   CHECK(requests_.empty());
+}
+
+void EngineImpl::DeliverAll(const std::vector<Scheduler::Event>& events) {
+  for (const Scheduler::Event& event : events) Deliver(event.handle, event.event);
+  if (!events.empty() && options_.on_delivered) options_.on_delivered();
 }
 
 void EngineImpl::Deliver(Handle handle, const TokenEvent& event) {

@@ -40,6 +40,9 @@ class Engine {
     // death.
     absl::Duration idle_step_interval = absl::Seconds(1);
     bool idle_steps = false;  // true for groups of more than one rank
+    // Called on the engine thread behind each run of on_event calls: what they have collected can
+    // be handed on at once. Must not block. May be null.
+    std::function<void()> on_delivered = nullptr;
   };
   // `on_failure` is called once, on the engine thread, when the executor fails: every request has
   // by then ended with kError. Errors: InvalidArgument naming the option that is out of range.

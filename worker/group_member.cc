@@ -117,6 +117,7 @@ RankHost::Callbacks GroupMember::HostCallbacks() {
               [this](uint64_t epoch, const absl::Status& cause) {
                 Post(HostFailed{epoch, cause});
               },
+          .on_delivered = [this] { SendTokens(); },
           .on_left =
               [this](uint64_t epoch, const absl::Status& cause) {
                 Post(HostLeft{epoch, cause});
@@ -297,13 +298,20 @@ void GroupMember::On(const SubmitMessage& message) {
   const absl::StatusOr<Engine::Handle> handle =
       engine_->Submit(ToRequest(message),
                       [this, connection = connection_, job = message.job](const TokenEvent& event) {
-                        TokensMessage tokens;
-                        tokens.events.push_back(ToJobEvent(job, event));
-                        connection->Send(std::move(tokens));
+                        if (tokens_for_ != connection) SendTokens();
+                        tokens_for_ = connection;
+                        tokens_.events.push_back(ToJobEvent(job, event));
                         if (event.finish_reason != FinishReason::kNone) Post(JobEnded{job});
                       });
   if (!handle.ok()) return RefuseJob(message.job, handle.status());
   jobs_[message.job] = *handle;
+}
+
+// On the engine's thread.
+void GroupMember::SendTokens() {
+  if (tokens_for_ == nullptr) return;
+  tokens_for_->Send(std::exchange(tokens_, {}));
+  tokens_for_.reset();
 }
 
 void GroupMember::On(const CancelMessage& message) {

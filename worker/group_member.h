@@ -119,6 +119,7 @@ class GroupMember {
   void On(const PingMessage&) {}
   void On(const ReleaseMessage& message);
   void RefuseJob(JobId job, const absl::Status& status);
+  void SendTokens();
 
   const Options options_;
   BoundedQueue<Event> events_;
@@ -139,6 +140,11 @@ class GroupMember {
   bool ending_ = false;
   std::optional<MemberEnd> end_;
   std::string why_;
+
+  // Of the engine's thread: the tokens of one step, sent as one message. A message for each would
+  // wake its writer, the coordinator and this thread's processor so often.
+  TokensMessage tokens_;
+  std::shared_ptr<ControlConnection> tokens_for_;
 
   std::unique_ptr<RankHost> host_;  // last: its thread posts events
 };

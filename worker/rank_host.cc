@@ -126,6 +126,7 @@ absl::Status RankHost::StartEngine(uint64_t epoch) {
   Engine::Options options;
   options.scheduler = loaded_.scheduler;
   options.idle_steps = assignment_.size > 1;
+  options.on_delivered = callbacks_.on_delivered;
   engine_failed_.store(false);
   ASSIGN_OR_RETURN(engine_,
                    Engine::Start(options, std::make_unique<RankExecutor>(loaded_.rank.get()),

@@ -35,7 +35,7 @@ using RankLoader = std::function<absl::StatusOr<LoadedRank>(
 
 class RankHost {
  public:
-  // Called on the host's thread (on_failed: on the engine's); must not block.
+  // Called on the host's thread (on_failed and on_delivered: on the engine's); must not block.
   struct Callbacks {
     std::function<void(uint64_t load, const Rank::LoadProgress& progress)> on_loading;
     std::function<void(uint64_t load, const absl::StatusOr<LoadedMessage>& loaded)> on_loaded;
@@ -43,6 +43,8 @@ class RankHost {
     std::function<void(uint64_t epoch, Engine* engine)> on_ready;
     // The leader's engine failed and is unusable: Leave must follow.
     std::function<void(uint64_t epoch, const absl::Status& cause)> on_failed;
+    // The leader's engine has called on_event for all events of a step.
+    std::function<void()> on_delivered = nullptr;
     // Out of the group: asked to, or because of `cause`.
     std::function<void(uint64_t epoch, const absl::Status& cause)> on_left;
   };

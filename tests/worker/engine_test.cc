@@ -147,6 +147,28 @@ class EngineTest : public testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
+TEST_F(EngineTest, TellsOnceBehindTheEventsOfAStep) {
+  std::string calls;  // of the engine's thread, which is gone when it is read
+  options_.on_delivered = [&] { calls += '|'; };
+  Start();
+  constexpr int kRequests = 4, kTokens = 8;
+  std::atomic<int> num_ended = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const auto handle =
+        engine_->Submit(SomeRequest(SomePrompt(5, i), kTokens), [&](const TokenEvent& event) {
+          calls += 'e';
+          if (event.finish_reason != FinishReason::kNone) ++num_ended;
+        });
+    ASSERT_TRUE(handle.ok()) << handle.status().ToString();
+  }
+  while (num_ended < kRequests) std::this_thread::yield();
+  engine_.reset();
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), 'e'), kRequests * kTokens);
+  EXPECT_EQ(calls.find("||"), std::string::npos) << calls;
+  EXPECT_TRUE(calls.starts_with('e') && calls.ends_with('|')) << calls;
+  EXPECT_NE(calls.find("eee"), std::string::npos) << calls << ": steps of several requests";
+}
+
 TEST_F(EngineTest, GivesEachRequestTheOutputOfALoneRun) {
   Start();
   std::vector<std::unique_ptr<Stream>> streams;
