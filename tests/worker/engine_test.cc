@@ -1,5 +1,6 @@
 #include "worker/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
