@@ -183,10 +183,10 @@ absl::Status CheckText(std::string_view text) {
 
 absl::Status CheckTextIds(std::span<const int32_t> ids, int32_t vocab_size) {
   RETURN_IF_ERROR(CheckCount("ids", static_cast<int64_t>(ids.size()), kMaxPromptIds));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    RETURN_IF_ERROR(CheckId(absl::StrCat("ids[", i, "]"), ids[i], vocab_size));
-  }
-  return absl::OkStatus();
+  const auto bad =
+      std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
+  if (bad == ids.end()) return absl::OkStatus();
+  return CheckId(absl::StrCat("ids[", bad - ids.begin(), "]"), *bad, vocab_size);
 }
 
 absl::Status CheckCall(const GenerateCall& call) {

@@ -67,10 +67,10 @@ class Barrier {
   bool Left(uint32_t round) const { return round_.load(std::memory_order_acquire) != round; }
 
   bool SpinWhile(int thread, uint32_t round) {
-    if (spin_.SpinUntil([&] { return Left(round); })) return true;
-    if (KeepsAnotherOut(thread, round)) {
-      LeaveProcessor(sched_getcpu());
-      if (spin_.SpinUntil([&] { return Left(round); })) return true;
+    while (!spin_.SpinUntil([&] { return Left(round); })) {
+      const int processor = sched_getcpu();
+      if (!KeepsAnotherOut(thread, round, processor)) break;
+      LeaveProcessor(processor);
     }
     for (int i = 0; i < kYields; ++i) {
       if (Left(round)) return true;
@@ -82,8 +82,7 @@ class Barrier {
   // Whether a thread that the caller waits for was last seen on the caller's own processor: it
   // cannot run before the caller leaves. The system puts a woken thread there at times, and takes
   // many milliseconds to see that another processor has nothing to do.
-  bool KeepsAnotherOut(int thread, uint32_t round) {
-    const int processor = sched_getcpu();
+  bool KeepsAnotherOut(int thread, uint32_t round, int processor) {
     for (int other = 0; other < count_; ++other) {
       if (other == thread || places_[other].rounds.load(std::memory_order_relaxed) == round + 1 ||
           places_[other].processor.load(std::memory_order_relaxed) != processor)

@@ -193,12 +193,9 @@ void EngineImpl::Take(Submission submission) {
 
 void EngineImpl::TakeCancellations() {
   if (!cancellation_wanted_.exchange(false)) return;
-  std::vector<Handle> cancelled;
-  for (const auto& [handle, on_event] : requests_) {
-    if (cancellations_[handle & kPlaceMask].load() == handle) cancelled.push_back(handle);
-  }
   std::vector<Scheduler::Event> events;
-  for (const Handle handle : cancelled) {
+  for (const auto& [handle, on_event] : requests_) {
+    if (cancellations_[handle & kPlaceMask].load() != handle) continue;
     const std::optional<Usage> usage = scheduler_->Cancel(handle);
     CHECK(usage.has_value());
     TokenEvent event;

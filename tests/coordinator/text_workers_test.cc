@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -17,18 +19,19 @@ TEST(TextWorkersTest, FinishesWhatWaitsBeforeItEnds) {
   EXPECT_EQ(done.load(), 100);
 }
 
+// Work that says when it has started and ends when `gate` opens.
+std::function<void()> UntilOpen(std::promise<void>* started, std::shared_future<void> gate) {
+  return [started, gate = std::move(gate)] {
+    started->set_value();
+    gate.wait();
+  };
+}
+
 TEST(TextWorkersTest, RefusesWorkBeyondTheLimit) {
   std::promise<void> started, go;
   std::shared_future<void> gate = go.get_future().share();
   TextWorkers workers(1, 1, 100);
-  EXPECT_TRUE(workers
-                  .Add(
-                      [&started, gate] {
-                        started.set_value();
-                        gate.wait();
-                      },
-                      1)
-                  .ok());
+  EXPECT_TRUE(workers.Add(UntilOpen(&started, gate), 1).ok());
   started.get_future().wait();
   EXPECT_TRUE(workers.Add([] {}, 1).ok());
   EXPECT_EQ(workers.Add([] {}, 1),
@@ -40,14 +43,7 @@ TEST(TextWorkersTest, RefusesInputBeyondTheLimitUntilSomeIsDone) {
   std::promise<void> started, go, done;
   std::shared_future<void> gate = go.get_future().share();
   TextWorkers workers(1, 10, 100);
-  EXPECT_TRUE(workers
-                  .Add(
-                      [&started, gate] {
-                        started.set_value();
-                        gate.wait();
-                      },
-                      100)
-                  .ok());
+  EXPECT_TRUE(workers.Add(UntilOpen(&started, gate), 100).ok());
   started.get_future().wait();  // what runs does not wait
   EXPECT_TRUE(workers.Add([] {}, 60).ok());
   EXPECT_EQ(workers.Add([] {}, 41),
