@@ -450,7 +450,7 @@ TEST_F(EngineTest, ManyThreadsSubmitAndCancelAtOnce) {
   SCOPED_TRACE(testing::Message() << "seed " << first_seed);
   const auto client = [&](uint32_t seed) {
     std::mt19937 random(seed);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 80; ++i) {
       Stream stream;
       const auto length = static_cast<int32_t>(1 + random() % 60);
       GenerateRequest request = SomeRequest(SomePrompt(length, random() % 3), 1 + random() % 30);
