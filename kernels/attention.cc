@@ -1,11 +1,13 @@
 // Divides attention among the threads of a team. Two ways, with the same bits:
 //
-// Whole: a thread takes 16 query positions of one KV head through the whole context, tile after
-// tile. Later positions cost more, so threads take turns.
+// Whole: a thread takes an item of one KV head through the whole context, tile after tile. Later
+// positions cost more, so threads take turns.
 //
-// Split: where too few such units exist to keep the threads busy (decode), the tiles of the context
-// are divided as well, in contiguous ranges of equal work, and their softmax states are merged in
-// order afterwards. States in flight are bounded: what does not fit waits for the next round.
+// Split: where too few items exist to keep the threads busy (decode), the tiles of the context are
+// divided as well, in contiguous ranges of equal work, and their softmax states are merged in order
+// afterwards. States in flight are bounded: what does not fit waits for the next round.
+//
+// A tile is attended by runs of pieces that find it in the same blocks.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -20,9 +22,8 @@
 namespace cairn {
 namespace {
 
-constexpr int kQueryPositions = 16;      // of a unit: they share each pass over the context
-constexpr int kWholeUnitsPerThread = 4;  // from here on turns are even enough
 constexpr int64_t kMaxSplitBytes = int64_t{4} << 20;
+constexpr int kBusyUnitsPerThread = 4;  // whose softmax states have room
 // Work of a tile in token-rows, beside its own: what every tile and every load cost.
 constexpr int kTileCostTokens = 16;
 constexpr int kLoadCostRows = 4;
@@ -86,25 +87,28 @@ class TeamScratch : public AttentionScratch {
     if (of.max_split_units > 0) return std::max(of.max_split_units * group, unit_rows);
     const int64_t row_bytes = (kPartHeader + PaddedHeadDim(of.head_dim)) * int64_t{sizeof(float)};
     const int64_t tiles = (of.max_context + kAttentionTile - 1) / kAttentionTile;
-    const int64_t busy = kWholeUnitsPerThread * int64_t{of.num_threads} * unit_rows;
+    const int64_t busy = kBusyUnitsPerThread * int64_t{of.num_threads} * unit_rows;
     const int64_t bound = std::max(kMaxSplitBytes / row_bytes, busy);
     const int64_t rows = std::max(of.max_rows, int64_t{1}) * of.num_heads;
     return std::max(std::min(bound, rows * std::max(tiles, int64_t{1})), unit_rows);
   }
 };
 
-// Some query positions of one sequence and one KV head.
+// An item of the plan with one KV head.
 struct Item {
-  const AttentionSequence* sequence = nullptr;
+  const AttentionPlan::Piece* pieces = nullptr;
+  int num_pieces = 0;
   int head = 0;
-  int first = 0;     // of the sequence's rows
   int num_rows = 0;  // positions * group
   int last_position = 0;
 
   int num_tiles() const { return last_position / kAttentionTile + 1; }
-  int64_t tokens(int tile) const {
-    return std::min(kAttentionTile, last_position + 1 - tile * kAttentionTile);
-  }
+};
+
+// Consecutive pieces of an item that read one tile together.
+struct Run {
+  int first_piece = 0, end_piece = 0;
+  int first_row = 0, num_rows = 0;  // of the item
 };
 
 // Consecutive tiles of an item in one round of split attention.
@@ -116,8 +120,8 @@ struct Segment {
 
 // Where a round of split attention starts.
 struct Cursor {
-  size_t sequence = 0;
-  int item = 0;
+  size_t item = 0;  // of the plan
+  int head = 0;
   int tile = 0;
 };
 
@@ -144,30 +148,37 @@ class Pass {
  private:
   struct Unit {
     Item item;
+    Run run;
     int tile = 0;
-    float* parts = nullptr;
+    float* parts = nullptr;  // of the run's rows
+
+    const AttentionPlan::Piece& first() const { return item.pieces[run.first_piece]; }
+    int num_tokens() const {  // all pieces of a run of several see the whole tile
+      return std::min(kAttentionTile, first().last_position() + 1 - tile * kAttentionTile);
+    }
+    bool has_queries_of(const Unit& other) const {
+      return first().sequence == other.first().sequence && first().first == other.first().first &&
+             item.head == other.item.head && run.num_rows == other.run.num_rows;
+    }
   };
 
-  int NumItems(const AttentionSequence& sequence) const {
-    return (sequence.num_rows + kQueryPositions - 1) / kQueryPositions * args_.kv.num_kv_heads;
-  }
-  // The same for every thread. A pure choice: it changes no bit of the output.
-  bool IsSplit(const AttentionSequence& sequence) const {
-    return sequence.num_rows <= kQueryPositions ||
-           NumItems(sequence) < kWholeUnitsPerThread * context_.num_threads();
-  }
-  Item ItemOf(const AttentionSequence& sequence, int index) const;
-  void Pack(const Item& item);
+  Item ItemOf(const AttentionPlan::Item& of, int head) const;
+  template <class Visit>
+  void VisitRuns(const Item& item, int tile, Visit visit) const;
+  void Pack(const Unit& unit);
   void FillTile(const Unit& unit, const Unit* next);
   void Attend(const Unit& unit, const Unit* next);
   void AttendItem(const Item& item);
   void ClearTotal(float* total) const;
-  void Finish(const Item& item, int row, const float* total) const;
+  void Finish(const Item& item, const AttentionPlan::Piece& piece, int row,
+              const float* total) const;
 
   template <class Visit>
   Cursor WalkRound(Cursor from, Visit visit) const;
-  static int64_t TileCost(const Item& item, int tile) {
-    return (item.tokens(tile) + kTileCostTokens) * (item.num_rows + kLoadCostRows);
+  template <class Visit>
+  void VisitUnits(const Segment& segment, Visit visit) const;
+  static int64_t Cost(const Unit& unit) {
+    return int64_t{unit.num_tokens() + kTileCostTokens} * (unit.run.num_rows + kLoadCostRows);
   }
   void AttendRound(const Cursor& from, int64_t cost);
   void MergeRound(const Cursor& from, int round);
@@ -181,42 +192,67 @@ class Pass {
   const int64_t part_floats_;
   const int element_bytes_;
   AttentionTile tile_;
-  Item packed_;  // whose queries mine_.queries holds
+  Unit packed_;  // whose queries mine_.queries holds
+  bool has_packed_ = false;
 };
 
-Item Pass::ItemOf(const AttentionSequence& sequence, int index) const {
-  const int head = index % args_.kv.num_kv_heads;
-  const int first = index / args_.kv.num_kv_heads * kQueryPositions;
-  const int positions = std::min(kQueryPositions, sequence.num_rows - first);
-  return {.sequence = &sequence,
+Item Pass::ItemOf(const AttentionPlan::Item& of, int head) const {
+  return {.pieces = args_.plan->pieces.data() + of.first_piece,
+          .num_pieces = of.num_pieces,
           .head = head,
-          .first = first,
-          .num_rows = positions * group_,
-          .last_position = sequence.first_position + first + positions - 1};
+          .num_rows = of.num_positions * group_,
+          .last_position = of.last_position};
 }
 
-void Pass::Pack(const Item& item) {
-  if (packed_.sequence == item.sequence && packed_.head == item.head && packed_.first == item.first)
-    return;
-  const int64_t row = item.sequence->first_row + item.first;
-  cpu_.pack_queries({.queries = args_.queries + row * args_.query_stride +
-                                int64_t{item.head} * group_ * args_.head_dim,
-                     .position_stride = args_.query_stride,
+template <class Visit>
+void Pass::VisitRuns(const Item& item, int tile, Visit visit) const {
+  Run run;
+  for (int p = 0; p < item.num_pieces; ++p) {
+    const AttentionPlan::Piece& piece = item.pieces[p];
+    const int num_rows = piece.num_positions * group_;
+    if (run.num_rows > 0 && piece.shared_tiles <= tile) {
+      visit(run);
+      run = {.first_row = run.first_row + run.num_rows};
+    }
+    if (piece.last_position() / kAttentionTile < tile) {
+      run.first_row += num_rows;  // and the run is empty: whoever shares this tile has it
+      continue;
+    }
+    if (run.num_rows == 0) run.first_piece = p;
+    run.end_piece = p + 1;
+    run.num_rows += num_rows;
+  }
+  if (run.num_rows > 0) visit(run);
+}
+
+void Pass::Pack(const Unit& unit) {
+  if (has_packed_ && packed_.has_queries_of(unit)) return;
+  const float* positions[kQueryPositions];
+  int num_positions = 0;
+  for (int p = unit.run.first_piece; p < unit.run.end_piece; ++p) {
+    const AttentionPlan::Piece& piece = unit.item.pieces[p];
+    const int64_t row = piece.sequence->first_row + piece.first;
+    for (int i = 0; i < piece.num_positions; ++i)
+      positions[num_positions++] = args_.queries + (row + i) * args_.query_stride +
+                                   int64_t{unit.item.head} * group_ * args_.head_dim;
+  }
+  cpu_.pack_queries({.positions = positions,
                      .group = group_,
-                     .num_rows = item.num_rows,
+                     .num_rows = unit.run.num_rows,
                      .head_dim = args_.head_dim,
                      .out = mine_.queries.data()});
-  packed_ = item;
+  packed_ = unit;
+  has_packed_ = true;
 }
 
 void Pass::FillTile(const Unit& unit, const Unit* next) {
   const KvLayer& kv = args_.kv;
   const auto groups_of = [](const Unit& of) {
-    return static_cast<int>((of.item.tokens(of.tile) + kGroupTokens - 1) / kGroupTokens);
+    return (of.num_tokens() + kGroupTokens - 1) / kGroupTokens;
   };
   const auto block_of = [&](const Unit& of, int group) {
     const int token = of.tile * kAttentionTile + group * kGroupTokens;
-    return std::pair(of.item.sequence->block_table[token / kv.block_tokens],
+    return std::pair(of.first().sequence->block_table[token / kv.block_tokens],
                      int64_t{token % kv.block_tokens} * element_bytes_);
   };
   const int num_groups = groups_of(unit);
@@ -237,16 +273,19 @@ void Pass::FillTile(const Unit& unit, const Unit* next) {
 }
 
 void Pass::Attend(const Unit& unit, const Unit* next) {
-  const Item& item = unit.item;
-  Pack(item);
+  Pack(unit);
   FillTile(unit, next);
-  const int first = item.sequence->first_position + item.first - unit.tile * kAttentionTile;
-  for (int r = 0; r < item.num_rows; ++r)
-    mine_.valid[static_cast<size_t>(r)] = std::min(kAttentionTile, first + r / group_ + 1);
+  int32_t* valid = mine_.valid.data();
+  for (int p = unit.run.first_piece; p < unit.run.end_piece; ++p) {
+    const AttentionPlan::Piece& piece = unit.item.pieces[p];
+    for (int r = 0; r < piece.num_positions * group_; ++r)
+      *valid++ =
+          std::min(kAttentionTile, piece.position(r / group_) + 1 - unit.tile * kAttentionTile);
+  }
   cpu_.attend_tile({.tile = &tile_,
                     .head_dim = args_.head_dim,
                     .queries = mine_.queries.data(),
-                    .num_rows = item.num_rows,
+                    .num_rows = unit.run.num_rows,
                     .valid = mine_.valid.data(),
                     .scores = mine_.scores.data(),
                     .parts = unit.parts});
@@ -257,36 +296,39 @@ void Pass::ClearTotal(float* total) const {
   total[0] = -std::numeric_limits<float>::infinity();
 }
 
-void Pass::Finish(const Item& item, int row, const float* total) const {
-  const int64_t step_row = item.sequence->first_row + item.first + row / group_;
+// row: of the piece.
+void Pass::Finish(const Item& item, const AttentionPlan::Piece& piece, int row,
+                  const float* total) const {
+  const int64_t step_row = piece.sequence->first_row + piece.first + row / group_;
   const int64_t head = int64_t{item.head} * group_ + row % group_;
   std::byte* out = args_.out.row(step_row) +
                    head * BlocksFor(args_.head_dim) * Activations::BlockBytes(args_.out.format);
   cpu_.finish_attention(total, args_.head_dim, args_.out.format, out);
 }
 
+// Of one piece.
 void Pass::AttendItem(const Item& item) {
   float* totals = mine_.totals.data();
-  float* parts = mine_.parts.data();
+  const Run run = {.end_piece = 1, .num_rows = item.num_rows};
   for (int r = 0; r < item.num_rows; ++r) ClearTotal(totals + r * part_floats_);
   for (int tile = 0; tile < item.num_tiles(); ++tile) {
-    const Unit next = {.item = item, .tile = tile + 1, .parts = parts};
-    Attend({.item = item, .tile = tile, .parts = parts},
-           tile + 1 < item.num_tiles() ? &next : nullptr);
+    const Unit unit = {.item = item, .run = run, .tile = tile, .parts = mine_.parts.data()};
+    Unit next = unit;
+    ++next.tile;
+    Attend(unit, next.tile < item.num_tiles() ? &next : nullptr);
     for (int r = 0; r < item.num_rows; ++r)
-      cpu_.merge_attention(parts + r * part_floats_, args_.kv.head_dim, totals + r * part_floats_);
+      cpu_.merge_attention(unit.parts + r * part_floats_, args_.kv.head_dim,
+                           totals + r * part_floats_);
   }
-  for (int r = 0; r < item.num_rows; ++r) Finish(item, r, totals + r * part_floats_);
+  for (int r = 0; r < item.num_rows; ++r)
+    Finish(item, item.pieces[0], r, totals + r * part_floats_);
 }
 
 void Pass::AttendWhole() {
   int turn = 0;
-  for (const AttentionSequence& sequence : args_.sequences) {
-    if (IsSplit(sequence)) continue;
-    const int num_items = NumItems(sequence);
-    for (int i = 0; i < num_items; ++i, ++turn)
-      if (turn % context_.num_threads() == context_.thread()) AttendItem(ItemOf(sequence, i));
-  }
+  for (const AttentionPlan::Item& item : args_.plan->whole)
+    for (int head = 0; head < args_.kv.num_kv_heads; ++head, ++turn)
+      if (turn % context_.num_threads() == context_.thread()) AttendItem(ItemOf(item, head));
 }
 
 // Calls visit(Segment) for what fits into one round from `from` on; returns where the next starts.
@@ -294,11 +336,9 @@ template <class Visit>
 Cursor Pass::WalkRound(Cursor from, Visit visit) const {
   int64_t used = 0;
   Cursor cursor = from;
-  for (; cursor.sequence < args_.sequences.size(); ++cursor.sequence, cursor.item = 0) {
-    const AttentionSequence& sequence = args_.sequences[cursor.sequence];
-    if (!IsSplit(sequence)) continue;
-    for (const int num_items = NumItems(sequence); cursor.item < num_items; ++cursor.item) {
-      const Item item = ItemOf(sequence, cursor.item);
+  for (; cursor.item < args_.plan->split.size(); ++cursor.item, cursor.head = 0) {
+    for (; cursor.head < args_.kv.num_kv_heads; ++cursor.head) {
+      const Item item = ItemOf(args_.plan->split[cursor.item], cursor.head);
       const int64_t fit = (team_.split_rows - used) / item.num_rows;
       const int64_t end = std::min<int64_t>(item.num_tiles(), cursor.tile + fit);
       if (fit > 0)
@@ -315,24 +355,34 @@ Cursor Pass::WalkRound(Cursor from, Visit visit) const {
   return cursor;
 }
 
-// A tile belongs to the thread in whose range of the round's work it starts.
+template <class Visit>
+void Pass::VisitUnits(const Segment& segment, Visit visit) const {
+  for (int tile = segment.first_tile; tile < segment.end_tile; ++tile) {
+    VisitRuns(segment.item, tile, [&](const Run& run) {
+      const int64_t part = segment.first_part +
+                           int64_t{tile - segment.first_tile} * segment.item.num_rows +
+                           run.first_row;
+      visit(Unit{.item = segment.item,
+                 .run = run,
+                 .tile = tile,
+                 .parts = team_.split_parts.data() + part * part_floats_});
+    });
+  }
+}
+
+// A unit belongs to the thread in whose range of the round's work it starts.
 void Pass::AttendRound(const Cursor& from, int64_t cost) {
   const Range share = context_.Share(cost);
   int64_t start = 0;
   Unit waiting;  // until the unit behind it is known, whose keys it prefetches
   WalkRound(from, [&](const Segment& segment) {
-    for (int tile = segment.first_tile; tile < segment.end_tile; ++tile) {
+    VisitUnits(segment, [&](const Unit& unit) {
       const int64_t begin = start;
-      start += TileCost(segment.item, tile);
-      if (begin < share.begin || begin >= share.end) continue;
-      const int64_t part =
-          segment.first_part + int64_t{tile - segment.first_tile} * segment.item.num_rows;
-      const Unit unit = {.item = segment.item,
-                         .tile = tile,
-                         .parts = team_.split_parts.data() + part * part_floats_};
+      start += Cost(unit);
+      if (begin < share.begin || begin >= share.end) return;
       if (waiting.parts != nullptr) Attend(waiting, &unit);
       waiting = unit;
-    }
+    });
   });
   if (waiting.parts != nullptr) Attend(waiting, nullptr);
 }
@@ -345,19 +395,29 @@ void Pass::MergeRound(const Cursor& from, int round) {
   int turn = 0;
   WalkRound(from, [&](const Segment& segment) {
     const Item& item = segment.item;
-    for (int r = 0; r < item.num_rows; ++r, ++turn) {
-      if (turn % context_.num_threads() != context_.thread()) continue;
-      ClearTotal(total);
-      if (segment.first_tile > 0) std::memcpy(total, carried_in + r * part_floats_, part_bytes);
-      const float* part = team_.split_parts.data() + (segment.first_part + r) * part_floats_;
-      for (int tile = segment.first_tile; tile < segment.end_tile; ++tile) {
-        cpu_.merge_attention(part, args_.kv.head_dim, total);
-        part += item.num_rows * part_floats_;
+    int first_row = 0;
+    for (int p = 0; p < item.num_pieces; ++p) {
+      const AttentionPlan::Piece& piece = item.pieces[p];
+      const int num_rows = piece.num_positions * group_;
+      const int num_tiles = piece.last_position() / kAttentionTile + 1;
+      const int end_tile = std::min(segment.end_tile, num_tiles);
+      for (int r = 0; r < num_rows; ++r, ++turn) {
+        if (segment.first_tile >= num_tiles) continue;  // finished in an earlier round
+        if (turn % context_.num_threads() != context_.thread()) continue;
+        const int64_t row = first_row + r;
+        ClearTotal(total);
+        if (segment.first_tile > 0) std::memcpy(total, carried_in + row * part_floats_, part_bytes);
+        const float* part = team_.split_parts.data() + (segment.first_part + row) * part_floats_;
+        for (int tile = segment.first_tile; tile < end_tile; ++tile) {
+          cpu_.merge_attention(part, args_.kv.head_dim, total);
+          part += item.num_rows * part_floats_;
+        }
+        if (end_tile < num_tiles)
+          std::memcpy(carried_out + row * part_floats_, total, part_bytes);
+        else
+          Finish(item, piece, r, total);
       }
-      if (segment.end_tile < item.num_tiles())
-        std::memcpy(carried_out + r * part_floats_, total, part_bytes);
-      else
-        Finish(item, r, total);
+      first_row += num_rows;
     }
   });
 }
@@ -367,8 +427,7 @@ void Pass::AttendSplit() {
   for (int round = 0;; ++round) {
     int64_t cost = 0;
     const Cursor end = WalkRound(cursor, [&](const Segment& segment) {
-      for (int tile = segment.first_tile; tile < segment.end_tile; ++tile)
-        cost += TileCost(segment.item, tile);
+      VisitUnits(segment, [&](const Unit& unit) { cost += Cost(unit); });
     });
     if (cost == 0) return;
     if (round > 0) context_.Sync();  // all have merged the round before: its parts are free
@@ -394,9 +453,9 @@ void Check(const Context& context, const AttentionArgs& args, const TeamScratch&
   CHECK_EQ(kv.head_dim % 16, 0);
   CHECK_LE(kv.head_dim, scratch.padded_head_dim);
   CHECK_LE(context.num_threads(), limits.num_threads);
-  CHECK_LE(args.sequences.size(), static_cast<size_t>(limits.max_sequences));
+  CHECK_LE(args.plan->sequences.size(), static_cast<size_t>(limits.max_sequences));
   int64_t rows = 0;
-  for (const AttentionSequence& sequence : args.sequences) {
+  for (const AttentionSequence& sequence : args.plan->sequences) {
     CHECK_GE(sequence.num_rows, 0);
     CHECK_GE(sequence.first_position, 0);
     CHECK_LE(int64_t{sequence.first_position} + sequence.num_rows, limits.max_context);

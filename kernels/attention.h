@@ -14,21 +14,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "kernels/activations.h"
+#include "kernels/attention_plan.h"
 #include "kernels/context.h"
 #include "kernels/kv_layout.h"
 
 namespace cairn {
-
-// Consecutive rows of the step that belong to one sequence.
-struct AttentionSequence {
-  const int32_t* block_table = nullptr;  // blocks of positions 0 .. first_position + num_rows - 1
-  int64_t first_row = 0;                 // of the step
-  int32_t first_position = 0;
-  int32_t num_rows = 0;  // row i sees positions 0 .. first_position + i
-};
 
 struct AttentionArgs {
   KvLayer kv = {};
@@ -37,7 +29,7 @@ struct AttentionArgs {
   // Query heads of the rank; the KV head of query head h is h / (num_heads / num_kv_heads).
   int num_heads = 0;
   int head_dim = 0;  // D_true; kv.head_dim is padded
-  std::span<const AttentionSequence> sequences = {};
+  const AttentionPlan* plan = nullptr;
   Activations out = {};  // [T]: head h at block h * BlocksFor(head_dim), each head a logical shard
 };
 

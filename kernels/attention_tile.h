@@ -48,8 +48,7 @@ struct AttendTileArgs {
 inline constexpr int kMaxStripRows = 12;
 
 struct PackQueriesArgs {
-  const float* queries = nullptr;  // query (p, g) at queries + p * position_stride + g * head_dim
-  int64_t position_stride = 0;
+  const float* const* positions = nullptr;  // query (p, g) at positions[p] + g * head_dim
   int group = 0;     // query heads per KV head; row r is position r / group, head r % group
   int num_rows = 0;  // positions * group
   int head_dim = 0;

@@ -97,7 +97,7 @@ class DecoderImpl : public Decoder {
                int64_t num_rows, float* out, int64_t out_stride, bool accumulate);
   void QueryKeyValue(const Context& context, int layer, const Normed& normed, int64_t num_rows);
   void AppendKv(const Context& context, int layer, const DecoderBatch& batch);
-  void Attend(const Context& context, int layer, const DecoderBatch& batch);
+  void Attend(const Context& context, int layer);
   void FeedForward(const Context& context, int layer, const Normed& normed, int64_t num_rows);
   void ApplyGate(const Context& context, int layer, int64_t unit, const float* columns,
                  int64_t num_rows);
@@ -132,6 +132,7 @@ class DecoderImpl : public Decoder {
   HostBuffer x_, qkv_, angles_, normed_f32_, normed_int8_, attended_, gated_, partial_, logits_;
   std::vector<Scratch> scratch_;
   std::vector<Normed> shared_normed_, alone_normed_;  // [thread]: same rows, or the thread's own
+  AttentionPlan attention_plan_;                      // of the step
   std::unique_ptr<AttentionScratch> attention_scratch_;
 
   std::atomic<bool> failed_{false};
@@ -214,6 +215,8 @@ absl::Status DecoderImpl::Allocate() {
 absl::Status DecoderImpl::Forward(const DecoderBatch& batch) {
   CHECK_LE(static_cast<int64_t>(batch.tokens.size()), options_.max_rows);
   CHECK(single_rank() || collective_ != nullptr) << "a rank of a group without its collective";
+  attention_plan_ = PlanAttention(batch.sequences, options_.block_tokens,
+                                  static_cast<int>(shard_.kv_heads.size()), team_.num_threads());
   team_.Run([&](const Context& context) { ForwardOnThread(context, batch); });
   return failure_;
 }
@@ -232,7 +235,7 @@ void DecoderImpl::ForwardOnThread(const Context& context, const DecoderBatch& ba
     context.Sync();
     AppendKv(context, layer, batch);
     context.Sync();
-    Attend(context, layer, batch);
+    Attend(context, layer);
     context.Sync();
     Activations attention_out = attended;
     attention_out.format = FormatFor(weights.layers[layer].output.dtype);
@@ -338,7 +341,7 @@ void DecoderImpl::AppendKv(const Context& context, int layer, const DecoderBatch
                        .num_rows = static_cast<int64_t>(batch.tokens.size())});
 }
 
-void DecoderImpl::Attend(const Context& context, int layer, const DecoderBatch& batch) {
+void DecoderImpl::Attend(const Context& context, int layer) {
   const DType next = weights_.threads[context.thread()].layers[layer].output.dtype;
   PagedAttention(context,
                  {.kv = Kv(layer),
@@ -346,7 +349,7 @@ void DecoderImpl::Attend(const Context& context, int layer, const DecoderBatch& 
                   .query_stride = qkv_stride_,
                   .num_heads = static_cast<int>(shard_.query_heads.size()),
                   .head_dim = config_.head_dim,
-                  .sequences = batch.sequences,
+                  .plan = &attention_plan_,
                   .out = {FormatFor(next), attended_.data(),
                           BlocksFor(config_.head_dim) * shard_.query_heads.size()}},
                  *attention_scratch_);

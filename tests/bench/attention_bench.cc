@@ -153,12 +153,14 @@ Measured MeasureFlash(ThreadTeam& team, const AttentionTokens& tokens) {
                                 .num_heads = heads,
                                 .num_kv_heads = kv_heads,
                                 .head_dim = dim});
+  const AttentionPlan plan =
+      PlanAttention({&sequence, 1}, pool.layer().block_tokens, kv_heads, team.num_threads());
   const AttentionArgs args = {.kv = pool.layer(),
                               .queries = tokens.queries.data(),
                               .query_stride = int64_t{heads} * dim,
                               .num_heads = heads,
                               .head_dim = dim,
-                              .sequences = {&sequence, 1},
+                              .plan = &plan,
                               .out = activations};
   Measured result;
   result.seconds = MedianSeconds(

@@ -12,6 +12,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
+#include "tests/kernels/attention_pool.h"
 
 namespace cairn {
 namespace {
@@ -88,6 +89,52 @@ void Norm(benchmark::State& state, Isa isa) {
                             benchmark::Counter::kIsRate};
 }
 
+// `state.range(0)` sequences of `state.range(1)` rows each over one context that they share.
+void Attention(benchmark::State& state, DType dtype, Isa isa) {
+  constexpr int kContext = 4096;
+  const AttentionShape shape = {.num_heads = 9, .num_kv_heads = 3, .head_dim = 64};
+  const auto num_sequences = state.range(0), num_rows = state.range(1);
+  const AttentionTokens tokens = AttentionTokens::Random(shape, kContext, dtype, 1);
+  AttentionPool pool(shape, dtype, 32, kContext / 32);
+  std::vector<int32_t> table;
+  pool.Append(tokens, 0, kContext, &table);
+  std::vector<AttentionSequence> sequences;
+  for (int64_t i = 0; i < num_sequences; ++i)
+    sequences.push_back({.block_table = table.data(),
+                         .first_row = i * num_rows,
+                         .first_position = static_cast<int32_t>(kContext - num_rows),
+                         .num_rows = static_cast<int32_t>(num_rows)});
+  const int64_t total_rows = num_sequences * num_rows;
+  Activations out = {.format = ActivationFormat::kF32,
+                     .num_blocks = shape.num_heads * BlocksFor(shape.head_dim)};
+  std::vector<std::byte> bytes(total_rows * out.row_bytes() + 64);
+  out.data = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+  const AttentionPlan plan =
+      PlanAttention(sequences, pool.layer().block_tokens, shape.num_kv_heads, 1);
+  const AttentionArgs args = {.kv = pool.layer(),
+                              .queries = tokens.queries.data(),
+                              .query_stride = int64_t{shape.num_heads} * shape.head_dim,
+                              .num_heads = shape.num_heads,
+                              .head_dim = shape.head_dim,
+                              .plan = &plan,
+                              .out = out};
+  const auto scratch = AttentionScratch::Create({.num_threads = 1,
+                                                 .max_rows = total_rows,
+                                                 .max_sequences = num_sequences,
+                                                 .max_context = kContext,
+                                                 .num_heads = shape.num_heads,
+                                                 .num_kv_heads = shape.num_kv_heads,
+                                                 .head_dim = shape.head_dim});
+  auto team = ThreadTeam::Create({.num_threads = 1, .isa = isa});
+  CHECK_OK(team.status());
+  (*team)->Run([&](const Context& context) {
+    for (auto _ : state) PagedAttention(context, args, *scratch);
+  });
+  state.counters["GFLOP/s"] = {static_cast<double>(state.iterations() * total_rows) * 4e-9 *
+                                   shape.num_heads * shape.head_dim * kContext,
+                               benchmark::Counter::kIsRate};
+}
+
 void SyncOfAllThreads(benchmark::State& state) {
   auto team = ThreadTeam::Create({.num_threads = static_cast<int>(state.range(0))});
   CHECK_OK(team.status());
@@ -120,6 +167,16 @@ void Register() {
             ->Arg(128);
       }
     }
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const std::string name = "attention/" + std::string(Info(dtype).name);
+    benchmark::RegisterBenchmark(name.c_str(), Attention, dtype, BestIsa())
+        ->Args({1, 1})
+        ->Args({1, 4})
+        ->Args({4, 1})
+        ->Args({4, 4})
+        ->Args({16, 1})
+        ->Args({1, 16});
   }
   benchmark::RegisterBenchmark("rms_norm", Norm, BestIsa())->Arg(576)->Arg(4096);
   benchmark::RegisterBenchmark("sync", SyncOfAllThreads)->Arg(2)->Arg(4)->UseRealTime();

@@ -178,12 +178,14 @@ inline std::vector<std::vector<std::byte>> Attend(const KvLayer& layer,
   // Zeroed: a field of a block that nobody reads is never written.
   std::vector<std::byte> out(row_bytes * static_cast<size_t>(limits.max_rows) + 64);
   activations.data = out.data() + (64 - reinterpret_cast<uintptr_t>(out.data()) % 64) % 64;
+  const AttentionPlan plan =
+      PlanAttention(sequences, layer.block_tokens, shape.num_kv_heads, setup.num_threads);
   const AttentionArgs args = {.kv = layer,
                               .queries = queries.data(),
                               .query_stride = width,
                               .num_heads = shape.num_heads,
                               .head_dim = shape.head_dim,
-                              .sequences = sequences,
+                              .plan = &plan,
                               .out = activations};
 
   auto team = ThreadTeam::Create({.num_threads = setup.num_threads, .isa = setup.isa});

@@ -172,6 +172,45 @@ class PagedAttentionBitsTest : public testing::TestWithParam<AttentionShape> {
     return Stored(AttentionTokens::Random(GetParam(), num_tokens, dtype, seed), dtype,
                   block_tokens);
   }
+
+  static int Pick(std::mt19937* random, int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(*random);
+  }
+
+  // Random batches: every row as in a call of its sequence alone. pick_rows(num_tokens, &first)
+  // chooses how many rows of a sequence a batch has; none is fine.
+  template <class PickRows>
+  static void ExpectBatchesAsAlone(const AttentionPool& pool,
+                                   const std::vector<AttentionTokens>& tokens,
+                                   const std::vector<std::vector<int32_t>>& tables,
+                                   std::mt19937* random, PickRows pick_rows) {
+    std::vector<std::vector<Row>> want;
+    for (size_t s = 0; s < tokens.size(); ++s)
+      want.push_back(
+          Attend(pool.layer(),
+                 std::vector{AttentionRows{&tokens[s], &tables[s], 0, tokens[s].num_tokens}}, {}));
+    for (int step = 0; step < (kSanitized ? 6 : 40); ++step) {
+      std::vector<AttentionRows> batch;
+      for (size_t s = 0; s < tokens.size(); ++s) {
+        int first = 0;
+        const int num_rows = pick_rows(tokens[s].num_tokens, &first);
+        if (num_rows > 0) batch.push_back({&tokens[s], &tables[s], first, num_rows});
+      }
+      if (batch.empty()) continue;
+      std::shuffle(batch.begin(), batch.end(), *random);
+      const std::vector<Row> got =
+          Attend(pool.layer(), batch,
+                 {.num_threads = Pick(random, 1, 3),
+                  .max_split_units = Pick(random, 0, 1) * Pick(random, 1, 90)});
+      size_t row = 0;
+      for (const AttentionRows& rows : batch) {
+        const auto s = static_cast<size_t>(rows.tokens - tokens.data());
+        for (int r = 0; r < rows.num_rows; ++r, ++row)
+          ASSERT_EQ(got[row], want[s][static_cast<size_t>(rows.first + r)])
+              << "step " << step << " sequence " << s << " position " << rows.first + r;
+      }
+    }
+  }
 };
 
 TEST_P(PagedAttentionBitsTest, ChunkSizeChangesNothing) {
@@ -230,42 +269,103 @@ TEST_P(PagedAttentionBitsTest, NeighboursInTheBatchChangeNothing) {
   constexpr uint32_t kSeed = 20240;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   std::mt19937 random(kSeed);
-  const auto pick = [&](int low, int high) {
-    return std::uniform_int_distribution<int>(low, high)(random);
-  };
-  const AttentionShape shape = GetParam();
   constexpr int kSequences = 6, kTokens = 400;
-  AttentionPool pool(shape, DType::kF16, 32, kSequences * (kTokens / 32 + 1));
+  AttentionPool pool(GetParam(), DType::kF16, 32, kSequences * (kTokens / 32 + 1));
   std::vector<AttentionTokens> tokens;
   std::vector<std::vector<int32_t>> tables(kSequences);
-  std::vector<std::vector<Row>> want;
   for (uint32_t s = 0; s < kSequences; ++s) {
-    tokens.push_back(AttentionTokens::Random(shape, kTokens, DType::kF16, 50 + s));
+    tokens.push_back(AttentionTokens::Random(GetParam(), kTokens, DType::kF16, 50 + s));
     pool.Append(tokens[s], 0, kTokens, &tables[s]);
   }
-  for (int s = 0; s < kSequences; ++s)
-    want.push_back(
-        Attend(pool.layer(), std::vector{AttentionRows{&tokens[s], &tables[s], 0, kTokens}}, {}));
-  for (int step = 0; step < (kSanitized ? 6 : 30); ++step) {
-    std::vector<AttentionRows> batch;
-    for (int s = 0; s < kSequences; ++s) {
-      const int kind = pick(0, 3);  // absent, decode, a few rows, a long chunk
-      if (kind == 0 && !batch.empty()) continue;
-      const int num_rows = kind <= 1 ? 1 : kind == 2 ? pick(2, 20) : pick(50, kTokens);
-      batch.push_back({&tokens[s], &tables[s], pick(0, kTokens - num_rows), num_rows});
+  ExpectBatchesAsAlone(pool, tokens, tables, &random, [&](int num_tokens, int* first) {
+    const int kind = Pick(&random, 0, 3);  // absent, decode, a few rows, a long chunk
+    const int num_rows = kind <= 1   ? kind
+                         : kind == 2 ? Pick(&random, 2, 20)
+                                     : Pick(&random, 50, num_tokens);
+    *first = Pick(&random, 0, num_tokens - num_rows);
+    return num_rows;
+  });
+}
+
+// A tree of prefixes in one pool: what is shared is read together, by whoever is in the step.
+TEST_P(PagedAttentionBitsTest, SharedBlocksChangeNothing) {
+  constexpr uint32_t kSeed = 20241;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::mt19937 random(kSeed);
+  constexpr int kSequences = 9, kBlock = 32, kMaxTokens = 1100;
+  AttentionPool pool(GetParam(), DType::kF16, kBlock, kSequences * (kMaxTokens / kBlock + 1));
+  std::vector<AttentionTokens> tokens;
+  std::vector<std::vector<int32_t>> tables(kSequences);
+  for (uint32_t s = 0; s < kSequences; ++s) {
+    tokens.push_back(
+        AttentionTokens::Random(GetParam(), Pick(&random, 300, kMaxTokens), DType::kF16, 70 + s));
+    int shared = 0;
+    if (s > 0) {
+      const auto parent = static_cast<size_t>(Pick(&random, 0, static_cast<int>(s) - 1));
+      shared = std::min(tokens[s].num_tokens, tokens[parent].num_tokens) / kBlock * kBlock;
+      if (Pick(&random, 0, 2) == 0) shared = Pick(&random, 0, shared / kBlock) * kBlock;
+      const auto copy = [&](const std::vector<float>& from, std::vector<float>* to) {
+        std::copy_n(from.begin(), from.size() / tokens[parent].num_tokens * shared, to->begin());
+      };
+      copy(tokens[parent].keys, &tokens[s].keys);
+      copy(tokens[parent].values, &tokens[s].values);
+      tables[s].assign(tables[parent].begin(), tables[parent].begin() + shared / kBlock);
     }
-    std::shuffle(batch.begin(), batch.end(), random);
-    const std::vector<Row> got =
-        Attend(pool.layer(), batch,
-               {.num_threads = pick(1, 3), .max_split_units = pick(0, 1) * pick(1, 60)});
-    size_t row = 0;
-    for (const AttentionRows& rows : batch) {
-      const auto s = static_cast<size_t>(rows.tokens - tokens.data());
-      for (int r = 0; r < rows.num_rows; ++r, ++row)
-        ASSERT_EQ(got[row], want[s][static_cast<size_t>(rows.first + r)])
-            << "step " << step << " sequence " << s << " position " << rows.first + r;
+    pool.Append(tokens[s], shared, tokens[s].num_tokens, &tables[s]);
+  }
+  ExpectBatchesAsAlone(pool, tokens, tables, &random, [&](int num_tokens, int* first) {
+    const int kind = Pick(&random, 0, 5);  // absent, a few rows, a long chunk, else decode
+    const int num_rows = kind == 0   ? 0
+                         : kind == 1 ? Pick(&random, 2, 17)
+                         : kind == 2 ? Pick(&random, 50, 300)
+                                     : 1;
+    *first = std::max(0, num_tokens - num_rows - Pick(&random, 0, 1));
+    return num_rows;
+  });
+}
+
+// Which rows go together, told by the plan itself: a plan that shared nothing would pass above.
+TEST(AttentionPlanTest, SharersReadTheirCommonTilesTogether) {
+  constexpr int kBlock = 128;  // two a tile
+  const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6, 7}, b = {1, 2, 3, 4, 8, 9, 10, 11},
+                             c = {1, 2, 12, 13, 14}, d = {20, 21, 22}, e = {1, 15, 16};
+  const auto decode = [](const std::vector<int32_t>& table, int position, int num_rows = 1) {
+    return AttentionSequence{
+        .block_table = table.data(), .first_position = position, .num_rows = num_rows};
+  };
+  const std::vector sequences = {decode(d, 300), decode(c, 600), decode(b, 1000, 4), decode(e, 300),
+                                 decode(a, 800, 3)};
+  const AttentionPlan plan = PlanAttention(sequences, kBlock, 2, 2);
+  EXPECT_THAT(plan.whole, testing::IsEmpty());
+  std::vector<std::vector<std::pair<const int32_t*, int>>> got;
+  for (const AttentionPlan::Item& item : plan.split) {
+    got.emplace_back();
+    for (int p = 0; p < item.num_pieces; ++p) {
+      const AttentionPlan::Piece& piece = plan.pieces[item.first_piece + p];
+      got.back().emplace_back(piece.sequence->block_table, piece.shared_tiles);
     }
   }
+  using testing::ElementsAre;
+  using testing::Pair;
+  EXPECT_THAT(got, ElementsAre(ElementsAre(Pair(a.data(), 0), Pair(b.data(), 2), Pair(c.data(), 1)),
+                               ElementsAre(Pair(e.data(), 0)), ElementsAre(Pair(d.data(), 0))));
+  EXPECT_EQ(plan.split[0].num_positions, 8);
+  EXPECT_EQ(plan.split[0].last_position, 1003);
+}
+
+TEST(AttentionPlanTest, ATileIsSharedOnlyIfEachSeesItWhole) {
+  const std::vector<int32_t> table = {1, 2, 3};
+  const auto shared = [&](int first, int second) {
+    const std::vector<AttentionSequence> sequences = {
+        {.block_table = table.data(), .first_position = first, .num_rows = 1},
+        {.block_table = table.data(), .first_position = second, .num_rows = 1}};
+    const AttentionPlan plan = PlanAttention(sequences, kAttentionTile, 1, 1);
+    return plan.pieces[1].shared_tiles;
+  };
+  EXPECT_EQ(shared(254, 600), 0);
+  EXPECT_EQ(shared(255, 600), 1);
+  EXPECT_EQ(shared(600, 510), 1);
+  EXPECT_EQ(shared(511, 511), 2);
 }
 
 TEST_P(PagedAttentionBitsTest, InstructionSetChangesNothing) {

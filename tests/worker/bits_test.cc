@@ -125,6 +125,25 @@ TEST_P(BitsTest, AfterAPrefixHitOfEveryLength) {
   }
 }
 
+// Whoever holds the same blocks reads them together (kernels/attention_plan.h).
+TEST_P(BitsTest, BesideOthersOnTheSameBlocks) {
+  for (const int ranks : {1, 3}) {
+    RunnerOptions options;
+    options.size = ranks;
+    options.num_threads = 2;
+    const auto runner = Start(options);
+    const size_t longest = requests_.size() - 2;
+    runner->Run(requests_[longest]);
+    std::vector<RunRequest> requests;
+    for (size_t i = 0; i < 8; ++i) requests.push_back(requests_[longest + i % 2]);
+    const std::vector<RunResult> together = runner->Run(requests);
+    for (size_t i = 0; i < together.size(); ++i) {
+      EXPECT_GT(together[i].usage.cached_tokens, 256);  // a whole tile
+      ExpectSame(together[i], longest + i % 2, "on the same blocks");
+    }
+  }
+}
+
 // Sixteen growing requests in a pool that holds a few of them.
 TEST_P(BitsTest, AfterPreemption) {
   constexpr int kLong = 60;
