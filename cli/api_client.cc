@@ -170,6 +170,13 @@ class ApiClientImpl final : public ApiClient {
     admin_ = v1::Admin::NewStub(channel_);
   }
 
+  absl::Status Connect(absl::Duration limit) override {
+    if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit))) {
+      return absl::OkStatus();
+    }
+    return NobodyAnswers();
+  }
+
   absl::StatusOr<StatusView> Status(absl::Duration limit) override {
     RETURN_IF_ERROR(ConnectAtOnce(limit));
     grpc::ClientContext context;
@@ -219,13 +226,6 @@ class ApiClientImpl final : public ApiClient {
   }
 
  private:
-  absl::Status Connect(absl::Duration limit) {
-    if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit))) {
-      return absl::OkStatus();
-    }
-    return NobodyAnswers();
-  }
-
   // Does not wait long for a port that refuses.
   absl::Status ConnectAtOnce(absl::Duration limit) {
     const absl::Time deadline = absl::Now() + limit;

@@ -86,6 +86,9 @@ class ApiClient {
   static std::unique_ptr<ApiClient> Create(const std::string& endpoint);
   virtual ~ApiClient() = default;
 
+  // Every call connects if need be; done before, its first answer does not wait for that. Errors:
+  // Unavailable if nobody answers within `limit`.
+  virtual absl::Status Connect(absl::Duration limit) = 0;
   // Errors: Unavailable if nobody answers within `limit`, or soon if the port refuses.
   virtual absl::StatusOr<StatusView> Status(absl::Duration limit) = 0;
   // Ends the service: nothing more is admitted, and when what runs has finished the coordinator of

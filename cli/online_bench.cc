@@ -1,6 +1,7 @@
 #include "cli/online_bench.h"
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -26,8 +27,14 @@ struct Stream {
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-void RunStream(const std::string& endpoint, Stream* stream) {
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+// All streams start together once each has connected.
+void RunStream(const std::string& endpoint, std::barrier<>* all_connected, Stream* stream) {
   const std::unique_ptr<ApiClient> client = ApiClient::Create(endpoint);
+  stream->status = client->Connect(kConnectTimeout);
+  all_connected->arrive_and_wait();
+  if (!stream->status.ok()) return;
   AnswerCallbacks callbacks;
   callbacks.on_delta = [stream](int32_t, const std::string&, const std::vector<int32_t>& ids,
                                 const std::vector<TokenChances>&) {
@@ -105,7 +112,8 @@ int RunOnlineBench(const OnlineBenchFlags& flags) {
   if (flags.warm && flags.shared_prefix > 0) {
     Stream warm_up;
     warm_up.request = Request(shared, 1);
-    RunStream(flags.endpoint, &warm_up);
+    std::barrier<> alone(1);
+    RunStream(flags.endpoint, &alone, &warm_up);
     if (!warm_up.status.ok()) return ReportRefusal(warm_up.status);
   }
   std::vector<Stream> streams(flags.streams);
@@ -116,9 +124,10 @@ int RunOnlineBench(const OnlineBenchFlags& flags) {
     stream.request = Request(std::move(ids), flags.gen);
   }
   {
+    std::barrier<> all_connected(flags.streams);
     std::vector<std::jthread> threads;
     for (Stream& stream : streams)
-      threads.emplace_back([&flags, &stream] { RunStream(flags.endpoint, &stream); });
+      threads.emplace_back([&] { RunStream(flags.endpoint, &all_connected, &stream); });
   }
   for (const Stream& stream : streams) {
     if (!stream.status.ok()) return ReportRefusal(stream.status);
