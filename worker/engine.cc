@@ -26,9 +26,12 @@ using OnEvent = std::function<void(const TokenEvent&)>;
 constexpr int kPlaceBits = 20;
 constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
 
+constexpr int kMaxGatherTimes = 4;  // in all, while more come
+
 struct Submission {
   Engine::Handle handle = 0;  // 0: only wakes the thread
   GenerateRequest request;
+  PromptKeys keys;
   OnEvent on_event;
 };
 
@@ -47,6 +50,8 @@ class EngineImpl final : public Engine {
  private:
   void Loop();
   absl::Duration IdleTime();
+  bool TakeSubmissions(absl::Duration patience);
+  void Gather();
   void Take(Submission submission);
   void TakeCancellations();
   absl::Status RunStep();
@@ -128,7 +133,10 @@ absl::StatusOr<Engine::Handle> EngineImpl::Submit(GenerateRequest request, OnEve
         absl::StrCat("too many requests: most=", cancellations_.size()));
   }
   const Handle handle = next_serial_.fetch_add(1) << kPlaceBits | static_cast<uint64_t>(*place);
-  if (submissions_.TryPush({handle, std::move(request), std::move(on_event)})) return handle;
+  PromptKeys keys = scheduler_->HashPrompt(request);
+  if (submissions_.TryPush({handle, std::move(request), std::move(keys), std::move(on_event)})) {
+    return handle;
+  }
   CHECK(free_places_.TryPush(int32_t{*place}));
   if (failed_ || stopping_) return absl::UnavailableError("the engine has failed or is closing");
   return absl::ResourceExhaustedError(
@@ -155,7 +163,9 @@ void EngineImpl::OnLogits(int32_t slot, int32_t position, std::span<const float>
 
 void EngineImpl::Loop() {
   while (!stopping_) {
-    for (Submission& submission : submissions_.PopAll(IdleTime())) Take(std::move(submission));
+    const bool was_idle = !scheduler_->HasWork();
+    TakeSubmissions(IdleTime());
+    if (was_idle && scheduler_->HasWork()) Gather();
     TakeCancellations();
     if (stopping_) break;
     const bool idle_step_due =
@@ -167,9 +177,7 @@ void EngineImpl::Loop() {
     const absl::Status status = RunStep();
     if (!status.ok()) return Fail(status);
   }
-  for (Submission& submission : submissions_.PopAll(absl::ZeroDuration())) {
-    Take(std::move(submission));
-  }
+  TakeSubmissions(absl::ZeroDuration());
   EndAll(FinishReason::kCancelled, "");
 }
 
@@ -180,11 +188,24 @@ absl::Duration EngineImpl::IdleTime() {
   return last_step_end_ + options_.idle_step_interval - clock_.Now();
 }
 
+bool EngineImpl::TakeSubmissions(absl::Duration patience) {
+  std::deque<Submission> taken = submissions_.PopAll(patience);
+  for (Submission& submission : taken) Take(std::move(submission));
+  return !taken.empty();
+}
+
+void EngineImpl::Gather() {
+  const absl::Time end = clock_.Now() + kMaxGatherTimes * options_.gather_time;
+  while (TakeSubmissions(std::min(options_.gather_time, end - clock_.Now()))) {
+  }
+}
+
 void EngineImpl::Take(Submission submission) {
   const Handle handle = submission.handle;
   if (handle == 0) return;
   requests_.emplace(handle, std::move(submission.on_event));
-  const absl::Status status = scheduler_->Add(handle, std::move(submission.request));
+  const absl::Status status =
+      scheduler_->Add(handle, std::move(submission.request), std::move(submission.keys));
   // Submit has checked the request and counted it.
   CHECK_OK(status);
   // It may have been cancelled while it was queued.
@@ -227,9 +248,7 @@ void EngineImpl::Fail(const absl::Status& cause) {
   failure_ = cause;
   failed_ = true;
   submissions_.Close();
-  for (Submission& submission : submissions_.PopAll(absl::ZeroDuration())) {
-    Take(std::move(submission));
-  }
+  TakeSubmissions(absl::ZeroDuration());
   EndAll(FinishReason::kError, std::string(cause.message()));
   if (on_failure_) on_failure_(cause);
 }
@@ -283,6 +302,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Start(
   if (options.max_queued_events < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_queued_events is out of range: value=", options.max_queued_events, " least=1"));
+  }
+  if (options.gather_time < absl::ZeroDuration() || options.gather_time > absl::Seconds(1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gather_time is out of range: value=", absl::FormatDuration(options.gather_time),
+        " least=0 most=1s"));
   }
   if (options.idle_steps && options.idle_step_interval <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("idle_step_interval is out of range: value=",

@@ -4,14 +4,16 @@
 
 namespace cairn {
 
-std::span<const int32_t> RequestState::BlockTokens(int32_t index, int32_t block_tokens) const {
-  return std::span(tokens).subspan(int64_t{index} * block_tokens, block_tokens);
+void ExtendKeys(const BlockKey& root, std::span<const int32_t> tokens, int32_t num_blocks,
+                int32_t block_tokens, std::vector<BlockKey>* keys) {
+  for (auto i = static_cast<int32_t>(keys->size()); i < num_blocks; ++i) {
+    keys->push_back(ChildKey(i == 0 ? root : keys->back(),
+                             tokens.subspan(int64_t{i} * block_tokens, block_tokens)));
+  }
 }
 
-void RequestState::ExtendKeys(int32_t num_blocks, int32_t block_tokens) {
-  for (auto i = static_cast<int32_t>(keys.size()); i < num_blocks; ++i) {
-    keys.push_back(ChildKey(ParentKey(i), BlockTokens(i, block_tokens)));
-  }
+std::span<const int32_t> RequestState::BlockTokens(int32_t index, int32_t block_tokens) const {
+  return std::span(tokens).subspan(int64_t{index} * block_tokens, block_tokens);
 }
 
 SequenceStart RequestState::Start() const {

@@ -15,6 +15,10 @@
 
 namespace cairn {
 
+// Makes keys[0 .. num_blocks) known, the first full blocks of `tokens` under `root`.
+void ExtendKeys(const BlockKey& root, std::span<const int32_t> tokens, int32_t num_blocks,
+                int32_t block_tokens, std::vector<BlockKey>* keys);
+
 struct RequestState {
   uint64_t handle = 0;
   int64_t arrival = 0;  // order of Add; lower is older
@@ -47,8 +51,9 @@ struct RequestState {
   // The key of the block before block `index`, or the root.
   const BlockKey& ParentKey(int32_t index) const { return index == 0 ? root : keys[index - 1]; }
 
-  // Makes keys[0 .. num_blocks) known; the tokens of these blocks must be.
-  void ExtendKeys(int32_t num_blocks, int32_t block_tokens);
+  void ExtendKeys(int32_t num_blocks, int32_t block_tokens) {
+    cairn::ExtendKeys(root, tokens, num_blocks, block_tokens, &keys);
+  }
   // What the ranks need to know of it as it enters a slot.
   SequenceStart Start() const;
   // Appends a sampled token and says what happened.

@@ -26,7 +26,8 @@ class SchedulerImpl final : public Scheduler {
   SchedulerImpl(const SchedulerOptions& options, const BlockKey& identity_root);
 
   int32_t max_request_tokens() const override { return MaxRequestTokens(limits_); }
-  absl::Status Add(uint64_t handle, GenerateRequest request) override;
+  PromptKeys HashPrompt(const GenerateRequest& request) const override;
+  absl::Status Add(uint64_t handle, GenerateRequest request, PromptKeys keys) override;
   std::optional<Usage> Cancel(uint64_t handle) override;
   StepPlan Plan() override;
   std::vector<Event> Apply(const StepResult& result) override;
@@ -56,6 +57,9 @@ class SchedulerImpl final : public Scheduler {
   void ReleaseBlocks(RequestState* request);
   void Leave(RequestState* request);
   void Release(std::vector<int32_t>* blocks);
+  bool UsesPrefixCache(const GenerateRequest& request) const {
+    return options_.prefix_cache && request.use_prefix_cache;
+  }
   int32_t BlocksFor(int32_t num_tokens) const {
     return (num_tokens + options_.block_tokens - 1) / options_.block_tokens;
   }
@@ -95,7 +99,16 @@ SchedulerImpl::SchedulerImpl(const SchedulerOptions& options, const BlockKey& id
   for (int32_t slot = options.max_running - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
-absl::Status SchedulerImpl::Add(uint64_t handle, GenerateRequest request) {
+PromptKeys SchedulerImpl::HashPrompt(const GenerateRequest& request) const {
+  PromptKeys keys;
+  if (!UsesPrefixCache(request)) return keys;
+  keys.root = ScopeRoot(identity_root_, {.cache_salt = request.cache_salt});
+  const auto num_full = static_cast<int32_t>(request.prompt.size()) / options_.block_tokens;
+  ExtendKeys(keys.root, request.prompt, num_full, options_.block_tokens, &keys.blocks);
+  return keys;
+}
+
+absl::Status SchedulerImpl::Add(uint64_t handle, GenerateRequest request, PromptKeys keys) {
   RETURN_IF_ERROR(CheckRequest(request, limits_));
   if (static_cast<int64_t>(waiting_.size()) >= options_.max_waiting) {
     return absl::ResourceExhaustedError(
@@ -107,10 +120,9 @@ absl::Status SchedulerImpl::Add(uint64_t handle, GenerateRequest request) {
   state->tokens = request.prompt;
   state->end_tokens = static_cast<int32_t>(std::min<int64_t>(
       max_request_tokens(), static_cast<int64_t>(request.prompt.size()) + request.max_tokens));
-  state->use_prefix_cache = options_.prefix_cache && request.use_prefix_cache;
-  if (state->use_prefix_cache) {
-    state->root = ScopeRoot(identity_root_, {.cache_salt = request.cache_salt});
-  }
+  state->use_prefix_cache = UsesPrefixCache(request);
+  state->root = keys.root;
+  state->keys = std::move(keys.blocks);
   state->usage.prompt_tokens = static_cast<int32_t>(request.prompt.size());
   state->request = std::move(request);
   CHECK(by_handle_.emplace(handle, state.get()).second) << "handle is in use: " << handle;

@@ -16,7 +16,7 @@
 //
 // Invariants, checked after every step: free + held + cached blocks = num_blocks; a plan has no
 // more rows than max_step_tokens; whenever something waits or runs, the plan has a row.
-// Thread: one, the engine's.
+// Thread: one, the engine's; HashPrompt any.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kvstore/key.h"
 #include "worker/request.h"
 #include "worker/step.h"
 
@@ -60,6 +61,12 @@ struct SchedulerStats {
   int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
 };
 
+// Of a prompt's full blocks; empty if the request does without the prefix cache.
+struct PromptKeys {
+  BlockKey root;
+  std::vector<BlockKey> blocks = {};
+};
+
 class Scheduler {
  public:
   // Errors: InvalidArgument naming the option that is out of range.
@@ -69,9 +76,12 @@ class Scheduler {
   // The largest prompt + output the pool and the context allow, in tokens.
   virtual int32_t max_request_tokens() const = 0;
 
+  // The costly part of Add, a fraction of a millisecond for thousands of tokens, which needs none
+  // of the scheduler's state: whoever submits does it beside the running steps.
+  virtual PromptKeys HashPrompt(const GenerateRequest& request) const = 0;
   // Queues a request under `handle`, which is new. Errors: those of CheckRequest
   // (worker/request_check.h); ResourceExhausted if max_waiting is reached.
-  virtual absl::Status Add(uint64_t handle, GenerateRequest request) = 0;
+  virtual absl::Status Add(uint64_t handle, GenerateRequest request, PromptKeys keys) = 0;
   // Ends a request and says what it has used; nothing if it is unknown. Its blocks are free (or
   // cached) from the next plan on. May come between a plan and its result.
   virtual std::optional<Usage> Cancel(uint64_t handle) = 0;

@@ -388,6 +388,19 @@ TEST_F(EngineTest, AFailureIsNoticedWhenIdle) {
   EXPECT_EQ(failure_.code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(EngineTest, WhatComesWithTheFirstRequestJoinsItsStep) {
+  options_.gather_time = absl::Milliseconds(500);
+  Start();
+  Stream first, second;
+  Submit(SomeRequest(SomePrompt(3), 4), &first);
+  absl::SleepFor(absl::Milliseconds(20));
+  Submit(SomeRequest(SomePrompt(5), 4), &second);
+  EXPECT_EQ(first.Wait(), FinishReason::kLength);
+  EXPECT_EQ(second.Wait(), FinishReason::kLength);
+  const std::lock_guard lock(gate_.mutex);
+  EXPECT_LE(gate_.num_entered, 5);  // four tokens each, and the end of the sequences
+}
+
 TEST_F(EngineTest, AnIdleEngineAloneDoesNothing) {
   Start();
   Stream stream;
@@ -487,6 +500,11 @@ TEST(EngineOptionsTest, AreCheckedByName) {
   };
   EXPECT_THAT(std::string(start().message()), HasSubstr("max_queued_events"));
   options.max_queued_events = 1;
+  for (const absl::Duration wrong : {absl::Nanoseconds(-1), absl::Seconds(1.1)}) {
+    options.gather_time = wrong;
+    EXPECT_THAT(std::string(start().message()), HasSubstr("gather_time"));
+  }
+  options.gather_time = absl::ZeroDuration();
   options.scheduler.num_blocks = 0;
   EXPECT_THAT(std::string(start().message()), HasSubstr("num_blocks"));
   options.scheduler.num_blocks = 1;

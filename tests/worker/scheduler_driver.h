@@ -62,9 +62,12 @@ class SchedulerDriver {
     scheduler_ = *std::move(created);
   }
 
+  absl::Status TryAdd(uint64_t handle, const GenerateRequest& request) {
+    return scheduler_->Add(handle, request, scheduler_->HashPrompt(request));
+  }
   uint64_t Add(const GenerateRequest& request) {
     const uint64_t handle = next_handle_++;
-    const absl::Status status = scheduler_->Add(handle, request);
+    const absl::Status status = TryAdd(handle, request);
     EXPECT_TRUE(status.ok()) << status.ToString();
     records_[handle].request = request;
     return handle;

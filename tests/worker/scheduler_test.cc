@@ -168,8 +168,7 @@ TEST(SchedulerTest, TheContextEndsARequestWithLength) {
     EXPECT_EQ(driver.record(handle).tokens.size(), static_cast<size_t>(50 - length));
   }
   for (const int32_t length : {50, 51, 500}) {
-    const absl::Status status =
-        driver.scheduler().Add(1000 + length, SomeRequest(SomePrompt(length), 1));
+    const absl::Status status = driver.TryAdd(1000 + length, SomeRequest(SomePrompt(length), 1));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("prompt_tokens=" + std::to_string(length) + " context_tokens=50"));
@@ -187,7 +186,7 @@ SchedulerOptions TinyPool() {
 TEST(SchedulerTest, ARequestLargerThanThePoolIsRefusedAndHoldsNobodyUp) {
   SchedulerDriver driver(TinyPool());
   EXPECT_EQ(driver.scheduler().max_request_tokens(), 33);
-  const absl::Status status = driver.scheduler().Add(999, SomeRequest(SomePrompt(33), 1));
+  const absl::Status status = driver.TryAdd(999, SomeRequest(SomePrompt(33), 1));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("prompt_tokens=33 pool_tokens=32"));
   std::vector<uint64_t> handles;
@@ -353,7 +352,7 @@ TEST(SchedulerTest, RefusesMoreWaitingThanItsLimit) {
   SchedulerDriver driver(options);
   driver.Add(SomeRequest(SomePrompt(3), 3));
   driver.Add(SomeRequest(SomePrompt(3), 3));
-  const absl::Status status = driver.scheduler().Add(99, SomeRequest(SomePrompt(3), 3));
+  const absl::Status status = driver.TryAdd(99, SomeRequest(SomePrompt(3), 3));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("most=2"));
 }
@@ -365,7 +364,7 @@ TEST(SchedulerTest, ABadRequestLeavesOthersUntouched) {
   driver.Step();
   GenerateRequest bad = SomeRequest(SomePrompt(5), 20);
   bad.sampling.logit_bias = {{1000, 1.0f}};
-  EXPECT_EQ(driver.scheduler().Add(99, bad).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(driver.TryAdd(99, bad).code(), absl::StatusCode::kInvalidArgument);
   driver.RunAll();
   driver.ExpectLoneOutput(good);
 }
