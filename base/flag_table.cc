@@ -84,6 +84,22 @@ void FlagTable::AddChoice(std::string name, std::string* to, std::vector<std::st
             });
 }
 
+void FlagTable::AddChoice(std::string name, int32_t* to, const std::vector<int32_t>& choices,
+                          std::string help) {
+  absl::StrAppend(&help, " (default ", *to, ")");
+  const std::string allowed = absl::StrJoin(choices, "|");
+  AddParsed(std::move(name), allowed, std::move(help),
+            [to, allowed, choices](const std::string& value) {
+              int32_t number = 0;
+              if (!absl::SimpleAtoi(value, &number) ||
+                  std::find(choices.begin(), choices.end(), number) == choices.end()) {
+                return BadValue(value, allowed);
+              }
+              *to = number;
+              return absl::OkStatus();
+            });
+}
+
 void FlagTable::Add(std::string name, std::optional<std::string>* to, std::string value_name,
                     std::string help) {
   AddParsed(std::move(name), std::move(value_name), std::move(help),

@@ -28,6 +28,8 @@ class FlagTable {
   // One of `choices`.
   void AddChoice(std::string name, std::string* to, std::vector<std::string> choices,
                  std::string help);
+  void AddChoice(std::string name, int32_t* to, const std::vector<int32_t>& choices,
+                 std::string help);
   void Add(std::string name, std::optional<std::string>* to, std::string value_name,
            std::string help);
   // May be given several times.

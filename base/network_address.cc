@@ -162,7 +162,7 @@ std::string HostPort::ToString() const {
   return absl::StrCat(brackets ? "[" : "", host, brackets ? "]" : "", ":", port);
 }
 
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text, int least_port) {
   const auto refuse = [&](std::string_view why) {
     return absl::InvalidArgumentError(
         absl::StrCat("address must be host:port, ", std::string(why), ": ", std::string(text)));
@@ -171,9 +171,9 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   if (colon == std::string_view::npos) return refuse("the port is missing");
   std::string_view host = text.substr(0, colon);
   HostPort result;
-  if (!absl::SimpleAtoi(std::string(text.substr(colon + 1)), &result.port) || result.port < 1 ||
-      result.port > 65535) {
-    return refuse("the port must be 1..65535");
+  if (!absl::SimpleAtoi(std::string(text.substr(colon + 1)), &result.port) ||
+      result.port < least_port || result.port > 65535) {
+    return refuse(absl::StrCat("the port must be ", least_port, "..65535"));
   }
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);

@@ -25,8 +25,9 @@ struct HostPort {
 };
 
 // Errors: InvalidArgument unless `text` is host:port or [IPv6]:port. A host of digits and dots only
-// must be a whole IPv4 address: "12345" is no name.
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+// must be a whole IPv4 address: "12345" is no name. least_port: 0 for whoever listens, where it
+// means any free one.
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text, int least_port = 1);
 
 // Whether `address` is a numeric address of the loopback net.
 bool IsLoopback(std::string_view address);

@@ -41,8 +41,9 @@ void AddEngineFlags(EngineFlags* flags, FlagTable* table) {
                    "auto is f16 where weights are quantised, else f32");
   table->AddChoice("numerics", &flags->numerics, {"exact", "fast"},
                    "exact: the same bits whatever the batch, chunk, cache state, ranks or threads");
-  table->Add("block-tokens", &flags->block_tokens, 1, 4096, "tokens of a KV block");
-  table->Add("chunk", &flags->chunk, 0, 1 << 16, "rows of a step at most; 0 is the default, 512");
+  table->AddChoice("block-tokens", &flags->block_tokens, {16, 32, 64, 128, 256},
+                   "tokens of a KV block");
+  table->Add("chunk", &flags->chunk, 0, 16384, "rows of a step at most; 0 is the default, 512");
   table->Add("context", &flags->context_tokens, 0, 1 << 27,
              "longest sequence in tokens; 0 is the model's");
   table->AddBytes("kv-memory", &flags->kv_memory_bytes,

@@ -16,6 +16,8 @@
 #include "cli/offline.h"
 #include "cli/offline_engine.h"
 #include "cli/verbs.h"
+#include "kernels/attention_plan.h"
+#include "kernels/kv_layout.h"
 
 namespace cairn {
 namespace {
@@ -172,9 +174,13 @@ class Bench {
 
   void Report(const std::vector<double>& prefill, const std::vector<double>& decode,
               double bandwidth) {
-    const int64_t kv_bytes = offline_->kv_bytes_per_token() * (flags_.depth + flags_.gen / 2);
-    const double step_bytes = static_cast<double>(offline_->weight_bytes()) +
-                              static_cast<double>(kv_bytes) * flags_.batch;
+    // Whole tiles of the depth, which all sequences share, are read once by each item of a plan.
+    const int64_t shared = flags_.depth / kAttentionTile * kAttentionTile;
+    const int64_t own = flags_.depth - shared + flags_.gen / 2;
+    const int64_t num_items = (flags_.batch + kQueryPositions - 1) / kQueryPositions;
+    const double step_bytes = static_cast<double>(offline_->weight_bytes() +
+                                                  offline_->kv_bytes_per_token() *
+                                                      (shared * num_items + own * flags_.batch));
     nlohmann::json out = {{"model", flags_.engine.model}, {"threads", offline_->num_threads()},
                           {"tp", flags_.engine.tp},       {"numerics", flags_.engine.numerics},
                           {"depth", flags_.depth},        {"batch", flags_.batch},

@@ -42,10 +42,8 @@ class GrpcServerImpl final : public GrpcServer {
 };
 
 absl::Status CheckAddress(const GrpcServer::Options& options) {
-  // gRPC takes a port beyond 65535 modulo 65536. Port 0 is a free one.
-  std::string address = options.address;
-  if (address.ends_with(":0")) address.back() = '1';
-  ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(address));
+  // gRPC takes a port beyond 65535 modulo 65536.
+  ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(options.address, 0));
   const std::string& host = parsed.host;
   if (options.insecure || host == "localhost" || IsLoopback(host)) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -60,8 +60,9 @@ void AddFlags(CoordinatorOptions* options, FlagTable* flags) {
                    "auto is int8 where weights are quantised");
   flags->AddChoice("kv-dtype", &settings.kv_dtype, {"f32", "f16", "bf16", "auto"},
                    "auto is f16 where weights are quantised, else f32");
-  flags->Add("block-tokens", &settings.block_tokens, 1, 4096, "tokens of a KV block");
-  flags->Add("chunk", &settings.max_step_tokens, 1, 1 << 16, "rows of a step at most");
+  flags->AddChoice("block-tokens", &settings.block_tokens, {16, 32, 64, 128, 256},
+                   "tokens of a KV block");
+  flags->Add("chunk", &settings.max_step_tokens, 1, 16384, "rows of a step at most");
   flags->Add("max-running", &settings.max_running, 1, 4096, "sequences computed at once");
   flags->Add("max-waiting", &settings.max_waiting, 1, 1 << 16, "requests that may wait");
   flags->Add("context", &settings.context_tokens, 0, kMaxContextLength,

@@ -193,7 +193,6 @@ absl::Status CheckCall(const GenerateCall& call) {
   const int inputs = call.text.has_value() + call.ids.has_value() + call.conversation.has_value();
   if (inputs != 1) return absl::InvalidArgumentError("the input is missing: give text or ids");
   if (call.text.has_value()) RETURN_IF_ERROR(CheckText(*call.text));
-  if (call.ids.has_value()) RETURN_IF_ERROR(CheckCount("ids", call.ids->size(), kMaxPromptIds));
   if (call.conversation.has_value()) RETURN_IF_ERROR(CheckConversation(*call.conversation));
   RETURN_IF_ERROR(CheckSize("client_id", call.client_id.size(), kMaxClientIdBytes));
   RETURN_IF_ERROR(CheckSize("cache_salt", call.cache_salt.size(), kMaxSaltBytes));

@@ -17,6 +17,7 @@ class FlagTableTest : public testing::Test {
     table_.Add("json", &json_, "print JSON");
     table_.Add("model", &model_, "FILE", "what to load");
     table_.AddChoice("isa", &isa_, {"avx2", "avx512", "auto"}, "instructions");
+    table_.AddChoice("block-tokens", &block_tokens_, {16, 32}, "of a block");
     table_.Add("prompt", &prompt_, "TEXT", "what to say");
     table_.Add("stop", &stop_, "TEXT", "where to end");
     table_.Add("tp", &tp_, 1, 64, "ranks");
@@ -35,14 +36,14 @@ class FlagTableTest : public testing::Test {
   std::string model_, isa_ = "auto";
   std::optional<std::string> prompt_;
   std::vector<std::string> stop_;
-  int32_t tp_ = 1;
+  int32_t tp_ = 1, block_tokens_ = 16;
   float top_p_ = 1;
   int64_t memory_ = 0;
 };
 
 TEST_F(FlagTableTest, TakesValuesBehindASpaceOrAnEqualsSign) {
   const auto rest = table_.Parse({"--model", "a b", "--tp=4", "--top-p", "0.5", "--memory=1.5GiB",
-                                  "--isa=avx2", "--prompt", "", "--json"});
+                                  "--isa=avx2", "--block-tokens=32", "--prompt", "", "--json"});
   ASSERT_TRUE(rest.ok()) << rest.status();
   EXPECT_THAT(*rest, IsEmpty());
   EXPECT_EQ(model_, "a b");
@@ -50,6 +51,7 @@ TEST_F(FlagTableTest, TakesValuesBehindASpaceOrAnEqualsSign) {
   EXPECT_EQ(top_p_, 0.5f);
   EXPECT_EQ(memory_, (int64_t{3} << 30) / 2);
   EXPECT_EQ(isa_, "avx2");
+  EXPECT_EQ(block_tokens_, 32);
   EXPECT_EQ(prompt_, "");
   EXPECT_TRUE(json_);
 }
@@ -100,6 +102,8 @@ TEST_F(FlagTableTest, NamesTheFlagItsValueAndWhatIsAllowed) {
     EXPECT_THAT(Refusal({"--top-p", value}), HasSubstr("0..1")) << value;
   }
   EXPECT_THAT(Refusal({"--isa", "sse"}), HasSubstr("avx2|avx512|auto"));
+  for (const char* wrong : {"17", "0", "32x", ""})
+    EXPECT_THAT(Refusal({"--block-tokens", wrong}), HasSubstr("16|32"));
 }
 
 TEST_F(FlagTableTest, HelpShowsEveryFlagWithItsDefault) {

@@ -105,6 +105,13 @@ TEST(ParseHostPortTest, AcceptsNamesAndBothKindsOfAddresses) {
   }
 }
 
+TEST(ParseHostPortTest, PortZeroIsForListenersOnly) {
+  EXPECT_EQ(ParseHostPort("127.0.0.1:0", 0)->port, 0);
+  EXPECT_FALSE(ParseHostPort("127.0.0.1:0").ok());
+  EXPECT_FALSE(ParseHostPort("127.0.0.1:-1", 0).ok());
+  EXPECT_FALSE(ParseHostPort("127.0.0.1:65536", 0).ok());
+}
+
 TEST(ParseHostPortTest, RefusesWhatAResolverWouldMisread) {
   for (const char* text : {"", "host", "host:", ":80", "host:0", "host:65536", "host:x", "::1:80",
                            "[::1]", "[1.2.3.4]:80", "[]:80", "12345:80", "1.2.3:80", "a b:80",
