@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <string>
 #include <utility>
 
 namespace cairn {
@@ -53,6 +54,23 @@ TEST(TextWorkersTest, RefusesInputBeyondTheLimitUntilSomeIsDone) {
   go.set_value();
   done.get_future().wait();
   EXPECT_TRUE(workers.Add([] {}, 100).ok());
+}
+
+TEST(TextWorkersTest, BriefWorkGoesFirstAndLongWorkGoesOn) {
+  std::promise<void> started, go;
+  std::shared_future<void> gate = go.get_future().share();
+  std::string order;  // of the one thread
+  {
+    TextWorkers workers(1, 100);
+    EXPECT_TRUE(workers.Add(UntilOpen(&started, gate), 1).ok());
+    started.get_future().wait();
+    constexpr int64_t kLong = TextWorkers::kBriefBytes + 1;
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(workers.Add([&order] { order += 'L'; }, kLong).ok());
+    for (int i = 0; i < 17; ++i)
+      EXPECT_TRUE(workers.Add([&order] { order += 'b'; }, TextWorkers::kBriefBytes).ok());
+    go.set_value();
+  }
+  EXPECT_EQ(order, "bbbbbbbLbbbbbbbbLbbL");  // the one that held the gate was brief, too
 }
 
 }  // namespace
