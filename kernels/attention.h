@@ -28,8 +28,8 @@ struct AttentionArgs {
   int64_t query_stride = 0;
   // Query heads of the rank; the KV head of query head h is h / (num_heads / num_kv_heads).
   int num_heads = 0;
-  int head_dim = 0;  // D_true; kv.head_dim is padded
-  const AttentionPlan* plan = nullptr;
+  int head_dim = 0;                     // D_true; kv.head_dim is padded
+  const AttentionPlan* plan = nullptr;  // of the step, for this pool, its KV heads and the team
   Activations out = {};  // [T]: head h at block h * BlocksFor(head_dim), each head a logical shard
 };
 
