@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/log.h"
@@ -23,7 +24,6 @@ namespace cairn {
 namespace {
 
 constexpr int64_t kMaxSplitBytes = int64_t{4} << 20;
-constexpr int kBusyUnitsPerThread = 4;  // whose softmax states have room
 // Work of a tile in token-rows, beside its own: what every tile and every load cost.
 constexpr int kTileCostTokens = 16;
 constexpr int kLoadCostRows = 4;
@@ -87,7 +87,7 @@ class TeamScratch : public AttentionScratch {
     if (of.max_split_units > 0) return std::max(of.max_split_units * group, unit_rows);
     const int64_t row_bytes = (kPartHeader + PaddedHeadDim(of.head_dim)) * int64_t{sizeof(float)};
     const int64_t tiles = (of.max_context + kAttentionTile - 1) / kAttentionTile;
-    const int64_t busy = kBusyUnitsPerThread * int64_t{of.num_threads} * unit_rows;
+    const int64_t busy = kWholeUnitsPerThread * int64_t{of.num_threads} * unit_rows;
     const int64_t bound = std::max(kMaxSplitBytes / row_bytes, busy);
     const int64_t rows = std::max(of.max_rows, int64_t{1}) * of.num_heads;
     return std::max(std::min(bound, rows * std::max(tiles, int64_t{1})), unit_rows);
@@ -192,8 +192,7 @@ class Pass {
   const int64_t part_floats_;
   const int element_bytes_;
   AttentionTile tile_;
-  Unit packed_;  // whose queries mine_.queries holds
-  bool has_packed_ = false;
+  std::optional<Unit> packed_;  // whose queries mine_.queries holds
 };
 
 Item Pass::ItemOf(const AttentionPlan::Item& of, int head) const {
@@ -226,7 +225,7 @@ void Pass::VisitRuns(const Item& item, int tile, Visit visit) const {
 }
 
 void Pass::Pack(const Unit& unit) {
-  if (has_packed_ && packed_.has_queries_of(unit)) return;
+  if (packed_.has_value() && packed_->has_queries_of(unit)) return;
   const float* positions[kQueryPositions];
   int num_positions = 0;
   for (int p = unit.run.first_piece; p < unit.run.end_piece; ++p) {
@@ -242,7 +241,6 @@ void Pass::Pack(const Unit& unit) {
                      .head_dim = args_.head_dim,
                      .out = mine_.queries.data()});
   packed_ = unit;
-  has_packed_ = true;
 }
 
 void Pass::FillTile(const Unit& unit, const Unit* next) {

@@ -7,8 +7,6 @@
 namespace cairn {
 namespace {
 
-constexpr int kWholeUnitsPerThread = 4;  // from here on turns are even enough
-
 // Blocks that lie in tiles whose tokens the first row sees to the last.
 std::span<const int32_t> SharableBlocks(const AttentionSequence& sequence, int block_tokens) {
   const int num_tiles = (sequence.first_position + 1) / kAttentionTile;

@@ -24,6 +24,8 @@ struct AttentionSequence {
 };
 
 inline constexpr int kQueryPositions = 16;  // of an item: they share each pass over the context
+// From here on turns of whole items are even enough; with fewer the context is split.
+inline constexpr int kWholeUnitsPerThread = 4;
 
 struct AttentionPlan {
   // Some query positions of one sequence.
