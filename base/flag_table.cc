@@ -70,34 +70,33 @@ void FlagTable::Add(std::string name, std::string* to, std::string value_name, s
             });
 }
 
-void FlagTable::AddChoice(std::string name, std::string* to, std::vector<std::string> choices,
-                          std::string help) {
-  absl::StrAppend(&help, " (default ", *to, ")");
+void FlagTable::AddOneOf(std::string name, const std::string& value, std::string help,
+                         std::vector<std::string> choices,
+                         std::function<void(const std::string&)> set) {
+  absl::StrAppend(&help, " (default ", value, ")");
   std::string allowed = absl::StrJoin(choices, "|");
   AddParsed(std::move(name), allowed, std::move(help),
-            [to, allowed, choices = std::move(choices)](const std::string& value) {
-              if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-                return BadValue(value, allowed);
+            [allowed, choices = std::move(choices), set = std::move(set)](const std::string& text) {
+              if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+                return BadValue(text, allowed);
               }
-              *to = value;
+              set(text);
               return absl::OkStatus();
             });
 }
 
+void FlagTable::AddChoice(std::string name, std::string* to, std::vector<std::string> choices,
+                          std::string help) {
+  AddOneOf(std::move(name), *to, std::move(help), std::move(choices),
+           [to](const std::string& text) { *to = text; });
+}
+
 void FlagTable::AddChoice(std::string name, int32_t* to, const std::vector<int32_t>& choices,
                           std::string help) {
-  absl::StrAppend(&help, " (default ", *to, ")");
-  const std::string allowed = absl::StrJoin(choices, "|");
-  AddParsed(std::move(name), allowed, std::move(help),
-            [to, allowed, choices](const std::string& value) {
-              int32_t number = 0;
-              if (!absl::SimpleAtoi(value, &number) ||
-                  std::find(choices.begin(), choices.end(), number) == choices.end()) {
-                return BadValue(value, allowed);
-              }
-              *to = number;
-              return absl::OkStatus();
-            });
+  std::vector<std::string> texts;
+  for (const int32_t choice : choices) texts.push_back(absl::StrCat(choice));
+  AddOneOf(std::move(name), absl::StrCat(*to), std::move(help), std::move(texts),
+           [to](const std::string& text) { CHECK(absl::SimpleAtoi(text, to)); });
 }
 
 void FlagTable::Add(std::string name, std::optional<std::string>* to, std::string value_name,

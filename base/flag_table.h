@@ -60,6 +60,9 @@ class FlagTable {
     std::string help;
     std::function<absl::Status(const std::string&)> parse;
   };
+  // `value`: the default.
+  void AddOneOf(std::string name, const std::string& value, std::string help,
+                std::vector<std::string> choices, std::function<void(const std::string&)> set);
   absl::Status Set(const std::string& name, const std::optional<std::string>& value) const;
   const Flag* Find(const std::string& name) const;
 
