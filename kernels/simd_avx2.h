@@ -14,7 +14,10 @@ namespace cairn::avx2 {
 // the registers hold sums for, for the pipeline of the fused multiply-add wants eight.
 inline constexpr int kWideStrip = 6;
 constexpr int StripColumns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
-// Keeps the compiler from holding what the rows share of the next column too: no register is left.
+// Whether the factors of the rows stay in registers while keys or values pass one register at a
+// time; else a key or value stays, and the factors pass.
+constexpr bool HoldsFactors(int rows) { return rows <= 3; }
+// Keeps the compiler from holding what comes next too: no register is left.
 [[gnu::always_inline]] inline void EndColumn() { asm volatile("" : : : "memory"); }
 
 struct F32x8 {
@@ -26,6 +29,11 @@ struct F32x16 {
 struct I32x16 {
   __m256i lo, hi;
 };
+using Register = F32x8;
+inline constexpr int kRegisterLanes = 8;
+[[gnu::always_inline]] inline Register& RegisterOf(F32x16& a, int i) {
+  return i == 0 ? a.lo : a.hi;
+}
 
 template <class V>
 V Set1(float x);
@@ -38,8 +46,8 @@ inline F32x16 Set1<F32x16>(float x) {
   return {{_mm256_set1_ps(x)}, {_mm256_set1_ps(x)}};
 }
 
-inline F32x8 Load8(const float* p) { return {_mm256_loadu_ps(p)}; }
-inline F32x16 Load(const float* p) { return {Load8(p), Load8(p + 8)}; }
+inline Register LoadRegister(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline F32x16 Load(const float* p) { return {LoadRegister(p), LoadRegister(p + 8)}; }
 inline void Store(float* p, F32x8 a) { _mm256_storeu_ps(p, a.v); }
 inline void Store(float* p, F32x16 a) { Store(p, a.lo), Store(p + 8, a.hi); }
 
@@ -132,21 +140,21 @@ inline F32x16 OddOf(F32x16 a, F32x16 b) {
   return {{Join8(a.lo.v, a.hi.v, true)}, {Join8(b.lo.v, b.hi.v, true)}};
 }
 
-inline F32x8 LoadHalf8(const uint16_t* p) {
+inline Register LoadHalfRegister(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
-inline F32x16 LoadHalf(const uint16_t* p) { return {LoadHalf8(p), LoadHalf8(p + 8)}; }
+inline F32x16 LoadHalf(const uint16_t* p) { return {LoadHalfRegister(p), LoadHalfRegister(p + 8)}; }
 inline void StoreHalf(uint16_t* p, F32x16 a) {  // nearest, ties to even
   auto* out = reinterpret_cast<__m128i*>(p);
   _mm_storeu_si128(out, _mm256_cvtps_ph(a.lo.v, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(out + 1, _mm256_cvtps_ph(a.hi.v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-inline F32x8 LoadBf16x8(const uint16_t* p) {
+inline Register LoadBf16Register(const uint16_t* p) {
   const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
 }
-inline F32x16 LoadBf16(const uint16_t* p) { return {LoadBf16x8(p), LoadBf16x8(p + 8)}; }
+inline F32x16 LoadBf16(const uint16_t* p) { return {LoadBf16Register(p), LoadBf16Register(p + 8)}; }
 // The upper 16 bits after rounding to nearest, ties to even; a NaN stays a (quiet) NaN.
 inline __m256i RoundToBf16(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);

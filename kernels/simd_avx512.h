@@ -18,7 +18,8 @@ constexpr int StripColumns(int rows) {
   while (columns > 1 && columns * (rows + 1) > 30) --columns;
   return columns;
 }
-[[gnu::always_inline]] inline void EndColumn() {}  // the compiler has registers enough
+constexpr bool HoldsFactors(int) { return false; }  // the multiply-add broadcasts from memory
+[[gnu::always_inline]] inline void EndColumn() {}   // the compiler has registers enough
 
 struct F32x16 {
   __m512 v;
@@ -26,6 +27,9 @@ struct F32x16 {
 struct I32x16 {
   __m512i v;
 };
+using Register = F32x16;
+inline constexpr int kRegisterLanes = 16;
+[[gnu::always_inline]] inline Register& RegisterOf(F32x16& a, int) { return a; }
 
 template <class V>
 V Set1(float x);
@@ -35,6 +39,7 @@ inline F32x16 Set1<F32x16>(float x) {
 }
 
 inline F32x16 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline Register LoadRegister(const float* p) { return Load(p); }
 inline void Store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
 inline F32x16 Add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline F32x16 Sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -91,6 +96,7 @@ inline F32x16 OddOf(F32x16 a, F32x16 b) {
 inline F32x16 LoadHalf(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+inline Register LoadHalfRegister(const uint16_t* p) { return LoadHalf(p); }
 inline void StoreHalf(uint16_t* p, F32x16 a) {  // nearest, ties to even
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
@@ -101,6 +107,7 @@ inline F32x16 LoadBf16(const uint16_t* p) {
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
+inline Register LoadBf16Register(const uint16_t* p) { return LoadBf16(p); }
 // The upper 16 bits after rounding to nearest, ties to even; a NaN stays a (quiet) NaN.
 inline void StoreBf16(uint16_t* p, F32x16 a) {
   const __m512i bits = _mm512_castps_si512(a.v);
