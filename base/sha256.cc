@@ -8,12 +8,21 @@
 #include "base/log.h"
 
 namespace cairn {
+namespace {
+
+// Looked up once: OpenSSL's search by name costs several times what a short hash does.
+const EVP_MD* Algorithm() {
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return algorithm;
+}
+
+}  // namespace
 
 void Sha256::Destroy(evp_md_ctx_st* context) { EVP_MD_CTX_free(context); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   CHECK(context_.valid());
-  CHECK_EQ(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr), 1);
+  CHECK_EQ(EVP_DigestInit_ex2(context_.get(), Algorithm(), nullptr), 1);
 }
 
 Sha256::Sha256(const Sha256& other) : context_(EVP_MD_CTX_new()) {
@@ -35,12 +44,12 @@ void Sha256::Update(std::string_view bytes) { Update(std::as_bytes(std::span(byt
 Sha256Digest Sha256::Finish() {
   Sha256Digest digest;
   CHECK_EQ(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr), 1);
-  CHECK_EQ(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr), 1);
+  CHECK_EQ(EVP_DigestInit_ex2(context_.get(), nullptr, nullptr), 1);
   return digest;
 }
 
 Sha256Digest HashSha256(std::span<const std::byte> bytes) {
-  Sha256 hash;
+  thread_local Sha256 hash;  // OpenSSL's context costs more than a short hash
   hash.Update(bytes);
   return hash.Finish();
 }

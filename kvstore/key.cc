@@ -1,5 +1,8 @@
 #include "kvstore/key.h"
 
+#include <bit>
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 
@@ -11,11 +14,16 @@ constexpr std::string_view kIdentityDomain = "cairn.kv.identity.1";
 constexpr std::string_view kScopeDomain = "cairn.kv.scope.1";
 constexpr std::string_view kBlockDomain = "cairn.kv.block.1";
 
+// Little-endian, as memory is.
+template <typename Integer>
+void AppendIntegers(std::span<const Integer> values, std::string* out) {
+  static_assert(std::endian::native == std::endian::little);
+  const auto bytes = std::as_bytes(values);
+  out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
 template <typename Integer>
 void AppendInteger(Integer value, std::string* out) {
-  for (size_t i = 0; i < sizeof value; ++i) {
-    out->push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
-  }
+  AppendIntegers(std::span<const Integer>(&value, 1), out);
 }
 
 void AppendField(std::string_view field, std::string* out) {
@@ -68,7 +76,7 @@ BlockKey ChildKey(const BlockKey& parent, std::span<const int32_t> tokens) {
   AppendField(kBlockDomain, &out);
   out.append(AsBytes(parent));
   AppendInteger(static_cast<uint64_t>(tokens.size()), &out);
-  for (const int32_t token : tokens) AppendInteger(token, &out);
+  AppendIntegers(tokens, &out);
   return HashToKey(out);
 }
 
