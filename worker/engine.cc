@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -72,6 +72,7 @@ class EngineImpl final : public Engine {
   std::vector<std::atomic<Handle>> cancellations_;
   std::atomic<bool> cancellation_wanted_ = false;
   std::atomic<uint64_t> next_serial_ = 1;
+  std::atomic<int> submitting_ = 0;  // calls of Submit under way
   std::atomic<bool> draining_ = false, stopping_ = false;
   std::atomic<bool> failed_ = false;
   absl::Status failure_;  // written before failed_ is set
@@ -126,6 +127,8 @@ absl::StatusOr<Engine::Handle> EngineImpl::Submit(GenerateRequest request, OnEve
     return absl::UnavailableError(absl::StrCat("the engine has failed: ", failure_.message()));
   }
   if (draining_) return absl::FailedPreconditionError("the engine is draining");
+  submitting_.fetch_add(1);
+  const absl::Cleanup submitted = [this] { submitting_.fetch_sub(1); };
   RETURN_IF_ERROR(CheckRequest(request, limits_));
   const std::optional<int32_t> place = free_places_.Pop(absl::ZeroDuration());
   if (!place) {
@@ -196,7 +199,10 @@ bool EngineImpl::TakeSubmissions(absl::Duration patience) {
 
 void EngineImpl::Gather() {
   const absl::Time end = clock_.Now() + kMaxGatherTimes * options_.gather_time;
-  while (TakeSubmissions(std::min(options_.gather_time, end - clock_.Now()))) {
+  bool more = true;
+  while (more && clock_.Now() < end) {
+    const bool taken = TakeSubmissions(std::min(options_.gather_time, end - clock_.Now()));
+    more = taken || submitting_ > 0;
   }
 }
 
