@@ -1,11 +1,11 @@
 // The identity of a block of KV: what it depends on, hashed. Equal keys mean equal bytes, whoever
-// computed them and wherever they lie; pool, store, directory, wire and simulator all use this.
+// computed them and wherever they lie.
 //
 //   IdentityRoot(model and settings) -> ScopeRoot(layer group, adapter, salts)
 //     -> ChildKey(root, tokens of block 0) -> ChildKey(that key, tokens of block 1) -> ...
 //
-// Every hash opens with a domain of its own and every field is length-prefixed, so no two different
-// inputs are encoded alike.
+// Every hash opens with a domain of its own and every field has a fixed size or opens with its
+// length, so no two different inputs are encoded alike.
 // Thread: any. Errors: only those of ParseBlockKey.
 #pragma once
 
@@ -40,7 +40,7 @@ struct BlockKey {
 struct KvIdentity {
   std::string weights{};          // content hash of the weights
   std::string architecture{};     // every field of the graph, and the rope parameters
-  std::string tokenizer{};        // hash of the vocabulary and the rules
+  std::string tokenizer{};        // hash of the vocabulary
   std::string activations{};      // "f32", "int8"
   std::string kv_dtype{};         // "f32", "f16", "bf16"
   std::string kv_quantisation{};  // empty: none

@@ -37,7 +37,7 @@ class Engine {
     SchedulerOptions scheduler;
     int32_t max_queued_events = 4096;  // submissions not yet taken by the engine thread
     // What comes this soon after the first request of an idle engine, or after the last that did,
-    // joins its step, and so does what is being submitted meanwhile; for a few times as long at
+    // joins its step, and so does what is being submitted meanwhile; for four times as long at
     // most: together they read the weights, and a prefix they share, once.
     absl::Duration gather_time = absl::Milliseconds(1);
     // An idle group's leader runs an empty step this often, so that ranks notice each other's

@@ -1,6 +1,6 @@
 // SmolLM2-135M-Instruct (Q4_1) against float32 references of another engine, and the equality of
 // its logits however they are computed. Skipped where the model is not in the cache folder:
-// deploy/get_model.sh puts it there.
+// deploy/get_model.py puts it there.
 
 #include <gtest/gtest.h>
 
