@@ -49,7 +49,8 @@ Sha256Digest Sha256::Finish() {
 }
 
 Sha256Digest HashSha256(std::span<const std::byte> bytes) {
-  thread_local Sha256 hash;  // OpenSSL's context costs more than a short hash
+  // OpenSSL's context costs more than a short hash; Finish leaves it as new.
+  thread_local Sha256 hash;
   hash.Update(bytes);
   return hash.Finish();
 }

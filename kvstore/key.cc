@@ -1,7 +1,6 @@
 #include "kvstore/key.h"
 
 #include <bit>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
@@ -21,6 +20,7 @@ void AppendIntegers(std::span<const Integer> values, std::string* out) {
   const auto bytes = std::as_bytes(values);
   out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
+
 template <typename Integer>
 void AppendInteger(Integer value, std::string* out) {
   AppendIntegers(std::span<const Integer>(&value, 1), out);

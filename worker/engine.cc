@@ -11,6 +11,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,7 +27,7 @@ using OnEvent = std::function<void(const TokenEvent&)>;
 constexpr int kPlaceBits = 20;
 constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
 
-constexpr int kMaxGatherTimes = 4;  // in all, while more come
+constexpr int kMaxGatherTimes = 4;  // in all, while more come or are being hashed
 
 struct Submission {
   Engine::Handle handle = 0;  // 0: only wakes the thread
@@ -72,7 +73,7 @@ class EngineImpl final : public Engine {
   std::vector<std::atomic<Handle>> cancellations_;
   std::atomic<bool> cancellation_wanted_ = false;
   std::atomic<uint64_t> next_serial_ = 1;
-  std::atomic<int> submitting_ = 0;  // calls of Submit under way
+  std::atomic<int> num_hashing_ = 0;  // requests whose prompts are being hashed
   std::atomic<bool> draining_ = false, stopping_ = false;
   std::atomic<bool> failed_ = false;
   absl::Status failure_;  // written before failed_ is set
@@ -127,14 +128,14 @@ absl::StatusOr<Engine::Handle> EngineImpl::Submit(GenerateRequest request, OnEve
     return absl::UnavailableError(absl::StrCat("the engine has failed: ", failure_.message()));
   }
   if (draining_) return absl::FailedPreconditionError("the engine is draining");
-  submitting_.fetch_add(1);
-  const absl::Cleanup submitted = [this] { submitting_.fetch_sub(1); };
   RETURN_IF_ERROR(CheckRequest(request, limits_));
   const std::optional<int32_t> place = free_places_.Pop(absl::ZeroDuration());
   if (!place) {
     return absl::ResourceExhaustedError(
         absl::StrCat("too many requests: most=", cancellations_.size()));
   }
+  num_hashing_.fetch_add(1);
+  const absl::Cleanup hashed = [this] { num_hashing_.fetch_sub(1); };
   const Handle handle = next_serial_.fetch_add(1) << kPlaceBits | static_cast<uint64_t>(*place);
   PromptKeys keys = scheduler_->HashPrompt(request);
   if (submissions_.TryPush({handle, std::move(request), std::move(keys), std::move(on_event)})) {
@@ -200,10 +201,11 @@ bool EngineImpl::TakeSubmissions(absl::Duration patience) {
 void EngineImpl::Gather() {
   const absl::Time end = clock_.Now() + kMaxGatherTimes * options_.gather_time;
   bool more = true;
-  while (more && clock_.Now() < end) {
+  while (more && !stopping_ && clock_.Now() < end) {
     const bool taken = TakeSubmissions(std::min(options_.gather_time, end - clock_.Now()));
-    more = taken || submitting_ > 0;
+    more = taken || num_hashing_ > 0;
   }
+  TakeSubmissions(absl::ZeroDuration());  // came between the last wait and the last look
 }
 
 void EngineImpl::Take(Submission submission) {
