@@ -410,8 +410,7 @@ TEST_F(EngineTest, WhatIsBeingHashedJoinsTheFirstStep) {
   options_.scheduler.num_blocks = 50'000;
   const GenerateRequest small = SomeRequest(SomePrompt(3), 4);
   const GenerateRequest large = SomeRequest(SomePrompt(100'000, 2), 4);
-  SchedulerOptions options = options_.scheduler;
-  const auto scheduler = Scheduler::Create(options);
+  const auto scheduler = Scheduler::Create(options_.scheduler);
   ASSERT_TRUE(scheduler.ok()) << scheduler.status().ToString();
   absl::Duration shortest = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
