@@ -1,6 +1,7 @@
 """Starts coordinators and workers as processes of their own, for tests that kill them."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -197,4 +198,24 @@ def is_sanitized(pid):
 
 
 def shared_memory_segments():
-    return {name for name in os.listdir("/dev/shm") if name.startswith("cairn-")}
+    """Those that are left, but for what another program on this machine is just using: it may run
+    a cluster of its own."""
+    left = {name for name in os.listdir("/dev/shm") if name.startswith("cairn-")}
+    if left:
+        time.sleep(0.2)  # whoever has just made one has mapped it by now
+        left = {name for name in left if os.path.exists(f"/dev/shm/{name}")} - segments_of_others()
+    return left
+
+
+def segments_of_others():
+    """What processes of other sessions have mapped: ours stay in this one, orphans too."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+                names = set(re.findall(r"/dev/shm/(cairn-\S+)", file.read()))
+            if names and os.getsid(int(pid)) != os.getsid(0):
+                found |= names
+        except OSError:
+            pass  # it has ended, or is not ours to look at
+    return found
