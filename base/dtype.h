@@ -10,8 +10,20 @@
 
 namespace cairn {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ6_K };
-inline constexpr int kNumDTypes = 7;
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ6_K,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K
+};
+inline constexpr int kNumDTypes = 11;
 
 struct DTypeInfo {
   std::string_view name;  // "F32", "Q4_1", ...

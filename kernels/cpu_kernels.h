@@ -22,9 +22,10 @@ namespace cairn {
 struct MatmulCall {
   DType dtype = DType::kF32;
   ActivationFormat format = ActivationFormat::kF32;
-  const std::byte* weights = nullptr;  // [num_tiles][tile_blocks] packed blocks
+  const std::byte* weights = nullptr;  // packed tiles
   int64_t num_tiles = 0;
-  int64_t tile_blocks = 0;
+  int64_t tile_bytes = 0;
+  int64_t table_bytes = 0;       // of a tile, in front of its blocks
   const std::byte* x = nullptr;  // [num_rows][x_blocks]
   int64_t x_blocks = 0;
   int64_t first_block = 0;  // of a tile and of a row of x

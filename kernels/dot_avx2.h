@@ -28,9 +28,6 @@ inline __m256i Broadcast4(const ActivationBlock& x, int group) {
 inline __m256i LoadBytes(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
-inline F32x16 LoadScales(const std::byte* p) {
-  return LoadHalf(reinterpret_cast<const uint16_t*>(p));
-}
 
 // Keeps the compiler from loading the next groups before these sums: it would run out of registers.
 [[gnu::always_inline]] inline void Settle(__m256i& sum) {
@@ -47,9 +44,6 @@ class WeightBlock {
  public:
   explicit WeightBlock(const std::byte* block) : block_(block) {}
 
-  F32x16 Scale() const { return LoadScales(block_ + ScalesAt(kType)); }
-  F32x16 Min() const { return LoadScales(block_ + kMinimumsAt); }
-
   // The dot products with R activation blocks, `stride` bytes apart.
   template <int R>
   [[gnu::always_inline]] void Dots(const std::byte* x, int64_t stride, F32x16 (&out)[R]) const {
@@ -58,12 +52,15 @@ class WeightBlock {
       AddSigned(x, stride, sums);
     else if constexpr (kType == DType::kQ6_K)
       AddSubScaled(x, stride, sums);
+    else if constexpr (HasFifthBit(kType))
+      AddFiveBits(x, stride, sums);
     else
       AddNibbles(x, stride, sums);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      if constexpr (kType == DType::kQ4_0) {
-        const __m256i shift = _mm256_set1_epi32(8 * BlockAt(x, r * stride).sum);
+      if constexpr (kType == DType::kQ4_0 || kType == DType::kQ5_0) {
+        constexpr int kZero = kType == DType::kQ4_0 ? 8 : 16;
+        const __m256i shift = _mm256_set1_epi32(kZero * BlockAt(x, r * stride).sum);
         sums[r] = {_mm256_sub_epi32(sums[r].lo, shift), _mm256_sub_epi32(sums[r].hi, shift)};
       }
       out[r] = ToFloat(sums[r]);
@@ -106,6 +103,55 @@ class WeightBlock {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       sums[r] = {_mm256_madd_epi16(sums[r].lo, ones), _mm256_madd_epi16(sums[r].hi, ones)};
+  }
+
+  // 4 products of pairs stay below 4 * 2 * 31 * 128 = 31744: 16 bits hold half a block.
+  template <int R>
+  [[gnu::always_inline]] void AddFiveBits(const std::byte* x, int64_t stride,
+                                          I32x16 (&sums)[R]) const {
+    I32x16 first[R];
+    AddHalf<false>(x, stride, first);
+    AddHalf<true>(x, stride, sums);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const auto add = [&](__m256i a, __m256i b) {
+      return _mm256_add_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones));
+    };
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      sums[r] = {add(first[r].lo, sums[r].lo), add(first[r].hi, sums[r].hi)};
+  }
+
+  // k = 0 .. 15 or 16 .. 31 in sums of 16 bits.
+  template <bool kSecond, int R>
+  [[gnu::always_inline]] void AddHalf(const std::byte* x, int64_t stride, I32x16 (&sums)[R]) const {
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) {
+      const std::byte* at = block_ + 64 * g;
+      const int group = kSecond ? g + 4 : g;
+      const I32x16 quants = {
+          _mm256_or_si256(Nibbles(LoadBytes(at), kSecond), FifthBits(group, 0)),
+          _mm256_or_si256(Nibbles(LoadBytes(at + 32), kSecond), FifthBits(group, 32))};
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const __m256i values = Broadcast4(BlockAt(x, r * stride), group);
+        const __m256i lo = _mm256_maddubs_epi16(quants.lo, values);
+        const __m256i hi = _mm256_maddubs_epi16(quants.hi, values);
+        if (g == 0)
+          sums[r] = {lo, hi};
+        else
+          sums[r] = {_mm256_add_epi16(sums[r].lo, lo), _mm256_add_epi16(sums[r].hi, hi)};
+        Settle(sums[r]);
+      }
+    }
+  }
+
+  // Of k = 4 group .. 4 group + 3, in 32 of their bytes.
+  [[gnu::always_inline]] __m256i FifthBits(int group, int first_byte) const {
+    const __m256i raw = LoadBytes(block_ + kHighBitsAt + first_byte);
+    const int bit = 4 * (group % 2) + group / 2;
+    const __m256i moved =
+        bit < 4 ? _mm256_slli_epi16(raw, 4 - bit) : _mm256_srli_epi16(raw, bit - 4);
+    return _mm256_and_si256(moved, _mm256_set1_epi8(0x10));
   }
 
   // |w| <= 128 and |x| <= 127: a pair stays below 2 * 128 * 127 = 32512.

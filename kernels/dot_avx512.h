@@ -24,9 +24,6 @@ inline __m512i Broadcast4(const ActivationBlock& x, int group) {
   return _mm512_set1_epi32(four);
 }
 inline __m512i LoadBytes(const std::byte* p) { return _mm512_loadu_si512(p); }
-inline F32x16 LoadScales(const std::byte* p) {
-  return LoadHalf(reinterpret_cast<const uint16_t*>(p));
-}
 
 // One 32-block of 16 weight rows, unpacked to unsigned bytes.
 template <DType kType>
@@ -49,6 +46,7 @@ struct WeightBlock {
         quants[g + 4] = _mm512_and_si512(_mm512_srli_epi16(raw, 4), mask);
       }
     }
+    if constexpr (HasFifthBit(kType)) AddFifthBits();
     if constexpr (kType == DType::kQ6_K) {
       AddHighBits();
       for (int half = 0; half < 2; ++half)
@@ -56,14 +54,23 @@ struct WeightBlock {
     }
   }
 
-  F32x16 Scale() const { return LoadScales(block + ScalesAt(kType)); }
-  F32x16 Min() const { return LoadScales(block + kMinimumsAt); }
-
   // The dot products with R activation blocks, `stride` bytes apart.
   template <int R>
   [[gnu::always_inline]] void Dots(const std::byte* x, int64_t stride, F32x16 (&out)[R]) const {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) out[r] = Dot(BlockAt(x, r * stride));
+  }
+
+  void AddFifthBits() {
+    const __m512i mask = _mm512_set1_epi8(0x10);
+    const __m512i raw = LoadBytes(block + kHighBitsAt);
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      const int bit = 4 * (g % 2) + g / 2;
+      const __m512i moved =
+          bit < 4 ? _mm512_slli_epi16(raw, 4 - bit) : _mm512_srli_epi16(raw, bit - 4);
+      quants[g] = _mm512_or_si512(quants[g], _mm512_and_si512(moved, mask));
+    }
   }
 
   void AddHighBits() {
@@ -100,8 +107,8 @@ struct WeightBlock {
     return sum;
   }
 
-  // The weights were made unsigned by adding 128, 8 or 32; the start value takes that back. kQ6_K
-  // stays below 2^24 (dot_avx2.h), so every conversion to float is exact.
+  // The weights were made unsigned by adding 128, 8, 16 or 32; the start value takes that back.
+  // kQ6_K stays below 2^24 (dot_avx2.h), so every conversion to float is exact.
   F32x16 Dot(const ActivationBlock& x) const {
     if constexpr (kType == DType::kQ6_K) {
       const __m512i low = Sum4(x, 0, -32 * x.low_sum);
@@ -111,6 +118,7 @@ struct WeightBlock {
     }
     if constexpr (kType == DType::kQ8_0) return {_mm512_cvtepi32_ps(Sum8(x, -128 * x.sum))};
     if constexpr (kType == DType::kQ4_0) return {_mm512_cvtepi32_ps(Sum8(x, -8 * x.sum))};
+    if constexpr (kType == DType::kQ5_0) return {_mm512_cvtepi32_ps(Sum8(x, -16 * x.sum))};
     return {_mm512_cvtepi32_ps(Sum8(x, 0))};
   }
 };

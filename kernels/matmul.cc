@@ -26,6 +26,7 @@ void Matmul(const Context& context, const MatmulArgs& args) {
       << Info(weights.dtype).name << " weights with int8 activations";
   if (args.num_rows == 0 || weights.num_tiles == 0) return;
   CHECK_GE(args.first_block, 0);
+  CHECK_EQ(reinterpret_cast<uintptr_t>(weights.data) % 64, 0u);
   CHECK(weights.num_blocks <= INT32_MAX) << weights.num_blocks;
 
   const int32_t one_leaf[2] = {0, static_cast<int32_t>(weights.num_blocks)};
@@ -34,7 +35,8 @@ void Matmul(const Context& context, const MatmulArgs& args) {
       .format = args.x.format,
       .weights = weights.data,
       .num_tiles = weights.num_tiles,
-      .tile_blocks = weights.num_blocks,
+      .tile_bytes = PackedTileBytes(weights.dtype, weights.num_blocks),
+      .table_bytes = TableBytes(weights.dtype, weights.num_blocks),
       .x = args.x.data,
       .x_blocks = args.x.num_blocks,
       .first_block = args.first_block,

@@ -7,8 +7,9 @@
 // or the instruction set: blocks of a leaf in ascending k; leaves in the fixed tree of TreeMiddle.
 // Quantised weights with int8 activations: an exact integer dot product per 32-block, then
 // acc = fma(weight_scale * x_scale, dot, acc), then for types with a minimum
-// acc = fma(min, x_scaled_sum, acc). float32 activations: w = dequantised weight (one rounding as
-// in kernels/dequantise.h), acc = fma(w, x, acc), k ascending.
+// acc = fma(min, x_scaled_sum, acc). The weight_scale and the min of kQ4_K and kQ5_K are products
+// of an f16 and 6 bits, which float32 holds exactly. float32 activations: w = dequantised weight
+// (one rounding as in kernels/dequantise.h), acc = fma(w, x, acc), k ascending.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,18 @@ namespace cairn {
 inline constexpr int kTileRows = 16;     // output rows of a weight tile: one per SIMD lane
 inline constexpr int kMaxLeaves = 4096;  // of a product: the most query heads a model may have
 
-// Bytes of one tile of `num_blocks` 32-blocks in the packed form of `dtype`.
+// Bytes of one tile of `num_blocks` 32-blocks in the packed form of `dtype`, a multiple of 64.
 int64_t PackedTileBytes(DType dtype, int64_t num_blocks);
+
+// Whether rows of `dtype` can be packed in these segments. Plain types always can. Segments of
+// quantised rows start at multiples of 32; those of kQ4_K and kQ5_K, which share scales of 256
+// values, also follow one another without a gap, from any multiple of 32 on. The caller has the
+// values packed as kF32 otherwise.
+bool CanPack(DType dtype, std::span<const Range> segments);
 
 // Packs one tile. rows[i] points at the first block of output row i in file order, or is null for
 // a row of zeros (past the end of the matrix). Element ranges `segments` of each row are packed one
-// behind the other, each padded with zeros to a multiple of 32; a segment of a quantised row starts
-// at a multiple of 32 (the caller falls back to F32 otherwise).
+// behind the other, each padded with zeros to a multiple of 32; CanPack(dtype, segments).
 struct PackTileArgs {
   DType dtype = DType::kF32;
   const std::byte* rows[kTileRows] = {};
@@ -42,7 +48,7 @@ void PackTile(const PackTileArgs& args);
 // One thread's tiles of a packed matrix. Does not own its bytes.
 struct PackedMatrix {
   DType dtype = DType::kF32;
-  const std::byte* data = nullptr;  // [num_tiles][num_blocks] packed blocks
+  const std::byte* data = nullptr;  // [num_tiles] packed tiles of num_blocks, 64-aligned
   int64_t first_tile = 0;           // in the rank's matrix
   int64_t num_tiles = 0;
   int64_t num_blocks = 0;  // along K

@@ -196,6 +196,19 @@ template <int kShift>
 inline I32x16 ShiftLeft(I32x16 a) {
   return {_mm256_slli_epi32(a.lo, kShift), _mm256_slli_epi32(a.hi, kShift)};
 }
+inline I32x16 ShiftRight(I32x16 a, int shift) {
+  const __m128i count = _mm_cvtsi32_si128(shift);
+  return {_mm256_srl_epi32(a.lo, count), _mm256_srl_epi32(a.hi, count)};
+}
+// Bit kFrom of each lane as bit kTo, the others 0.
+template <int kFrom, int kTo>
+inline I32x16 MovedBit(I32x16 a) {
+  const __m256i mask = _mm256_set1_epi32(1 << kTo);
+  if constexpr (kFrom < kTo) a = ShiftLeft<kTo - kFrom>(a);
+  if constexpr (kFrom > kTo)
+    a = {_mm256_srli_epi32(a.lo, kFrom - kTo), _mm256_srli_epi32(a.hi, kFrom - kTo)};
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
 inline I32x16 Or(I32x16 a, I32x16 b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }

@@ -139,6 +139,16 @@ template <int kShift>
 inline I32x16 ShiftLeft(I32x16 a) {
   return {_mm512_slli_epi32(a.v, kShift)};
 }
+inline I32x16 ShiftRight(I32x16 a, int shift) {
+  return {_mm512_srl_epi32(a.v, _mm_cvtsi32_si128(shift))};
+}
+// Bit kFrom of each lane as bit kTo, the others 0.
+template <int kFrom, int kTo>
+inline I32x16 MovedBit(I32x16 a) {
+  if constexpr (kFrom < kTo) a = ShiftLeft<kTo - kFrom>(a);
+  if constexpr (kFrom > kTo) a = {_mm512_srli_epi32(a.v, kFrom - kTo)};
+  return {_mm512_and_si512(a.v, _mm512_set1_epi32(1 << kTo))};
+}
 inline I32x16 Or(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline F32x16 ToFloat(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 

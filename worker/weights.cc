@@ -46,13 +46,9 @@ struct ThreadLayout {
   int64_t bytes = 0;
 };
 
-// A quantised type can be packed only where every segment starts on a 32-block of the file's row;
-// otherwise the same values are held as float32.
+// Segments that cut the blocks of a quantised type are held as float32: the same values.
 DType PackedType(DType in_file, std::span<const Range> segments) {
-  if (!Info(in_file).quantised) return in_file;
-  for (const Range& segment : segments)
-    if (segment.begin % kQuantBlock != 0) return DType::kF32;
-  return in_file;
+  return CanPack(in_file, segments) ? in_file : DType::kF32;
 }
 
 class Loader {

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "benchmark/benchmark.h"
 #include "kernels/context.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/matmul.h"
+#include "kernels/packed_block.h"
 #include "kernels/rms_norm.h"
 #include "tests/kernels/attention_pool.h"
 
@@ -20,15 +22,24 @@ namespace {
 constexpr int64_t kColumns = 1536, kDepth = 1536;  // of one matrix
 constexpr int64_t kSweepBytes = int64_t{64} << 20;
 
-std::vector<std::byte> RandomBytes(int64_t n) {
-  std::vector<std::byte> bytes(n);
+// As the runtime holds weights: aligned, in huge pages.
+HostBuffer RandomBytes(int64_t n) {
+  absl::StatusOr<HostBuffer> bytes = HostBuffer::Allocate(n, "weights");
+  CHECK_OK(bytes.status());
   std::mt19937_64 random(1);
   for (int64_t i = 0; i + 8 <= n; i += 8) {
     // Neither NaNs nor infinities in any type.
     const uint64_t word = random() & 0x3bff3bff3bff3bffu;
-    std::memcpy(bytes.data() + i, &word, 8);
+    std::memcpy(bytes->data() + i, &word, 8);
   }
-  return bytes;
+  return *std::move(bytes);
+}
+
+// A tile with a table of scales says first where in a super-block it begins.
+void OpenTiles(DType dtype, std::byte* weights, int64_t num_tiles, int64_t tile_bytes) {
+  if (!HasScaleTable(dtype)) return;
+  for (int64_t tile = 0; tile < num_tiles; ++tile)
+    std::memset(weights + tile * tile_bytes, 0, kTableLineBytes);
 }
 
 Isa BestIsa() { return *ChooseIsa("auto"); }
@@ -37,9 +48,11 @@ void Product(benchmark::State& state, DType dtype, ActivationFormat format, Isa 
   const int64_t num_rows = state.range(0), num_blocks = BlocksFor(kDepth);
   const int64_t matrix_bytes = PackedTileBytes(dtype, num_blocks) * (kColumns / kTileRows);
   const int64_t num_matrices = num_rows >= 64 ? 1 : kSweepBytes / matrix_bytes + 1;
-  static std::vector<std::byte> weights;
-  if (static_cast<int64_t>(weights.size()) < num_matrices * matrix_bytes)
+  static HostBuffer weights;
+  if (weights.size_bytes() < num_matrices * matrix_bytes)
     weights = RandomBytes(num_matrices * matrix_bytes);
+  OpenTiles(dtype, weights.data(), num_matrices * (kColumns / kTileRows),
+            PackedTileBytes(dtype, num_blocks));
   std::vector<float> values(num_rows * kDepth, 0.5f), out(num_rows * kColumns);
   std::vector<std::byte> x(num_rows * num_blocks * Activations::BlockBytes(format));
   for (int64_t row = 0; row < num_rows; ++row)

@@ -11,7 +11,8 @@ namespace cairn {
 namespace {
 
 constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                               DType::kQ4_0, DType::kQ4_1, DType::kQ6_K};
+                               DType::kQ4_0, DType::kQ4_1, DType::kQ6_K, DType::kQ5_0,
+                               DType::kQ5_1, DType::kQ4_K, DType::kQ5_K};
 
 TEST(DequantiseTest, DecodesEveryTypeAsItsReferencePackageDoes) {
   const GoldenTensors golden("techniques/gguf_blocks");

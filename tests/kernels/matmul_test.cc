@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/packed_block.h"
 #include "machine.h"
 #include "reference.h"
 
@@ -19,7 +20,8 @@ namespace {
 using reference::WeightRows;
 
 constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
-                               DType::kQ4_0, DType::kQ4_1, DType::kQ6_K};
+                               DType::kQ4_0, DType::kQ4_1, DType::kQ6_K, DType::kQ5_0,
+                               DType::kQ5_1, DType::kQ4_K, DType::kQ5_K};
 
 // Memory at a multiple of 64 bytes.
 class AlignedBytes {
@@ -367,9 +369,12 @@ TEST_P(MatmulTest, PlainSegmentsOfAnyLengthArePaddedWithZeros) {
 }
 
 TEST_P(MatmulTest, QuantisedSegmentsAreCutAtBlocksOf32) {
-  const std::vector<Range> segments = {{32, 96}, {224, 320}, {480, 512}};
+  const std::vector<Range> apart = {{32, 96}, {224, 320}, {480, 512}};
+  const std::vector<Range> in_a_row = {{224, 288}, {288, 288}, {288, 512}};
   for (const Case& c : AllCases()) {
     if (!Info(c.weights).quantised) continue;
+    const std::vector<Range>& segments = CanPack(c.weights, apart) ? apart : in_a_row;
+    ASSERT_TRUE(CanPack(c.weights, segments)) << Name(c);
     const WeightRows weights = reference::RandomWeights(c.weights, 16, 512, 18);
     Packed packed = Pack(weights, segments);
     const Inputs whole = RandomInputs(c.activations, 2, 512, 19);
@@ -398,15 +403,41 @@ TEST_P(MatmulTest, QuantisedSegmentsAreCutAtBlocksOf32) {
   }
 }
 
+// A rank's part of a row may begin and end anywhere inside a block of 256.
+TEST_P(MatmulTest, AnyCutOfARowKeepsTheBitsOfItsBlocks) {
+  constexpr int64_t kK = 768, kNumBlocks = kK / kQuantBlock;
+  for (const Case& c : AllCases()) {
+    if (!Info(c.weights).quantised) continue;
+    const WeightRows weights = reference::RandomWeights(c.weights, 16, kK, 32);
+    const Inputs x = RandomInputs(c.activations, 3, kK, 33);
+    for (int64_t begin = 0; begin < kNumBlocks; ++begin) {
+      for (int64_t end = begin + 1; end <= kNumBlocks; end += 1 + (end - begin) / 2) {
+        Packed packed = Pack(weights, {{begin * kQuantBlock, end * kQuantBlock}});
+        Activations cut = x.view;
+        cut.data += begin * Activations::BlockBytes(c.activations);
+        const auto last = static_cast<int32_t>(end - begin);
+        const std::vector<int32_t> leaf_begin = {0, last / 2, last};
+        const Product product =
+            Multiply(GetParam(), packed, cut, 1, {.begin = leaf_begin, .lo = 1, .hi = 2}, last / 2);
+        for (int64_t n = 0; n < 16; ++n)
+          ASSERT_EQ(product.at(0, n),
+                    reference::SumBlocks(weights, n, x.view, 0, begin + last / 2, end))
+              << Name(c) << " blocks " << begin << ".." << end;
+      }
+    }
+  }
+}
+
 // Extremes of the integers: any 16-bit step that overflowed would show.
 TEST_P(MatmulTest, TheLargestQuantsDoNotOverflow) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ6_K}) {
+  for (const DType dtype : kAllTypes) {
+    if (!Info(dtype).quantised) continue;
     for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
       WeightRows weights = reference::RandomWeights(dtype, 16, 256, 20);
       const DTypeInfo& info = Info(dtype);
       for (size_t i = 0; i < weights.bytes.size(); ++i) {
         const size_t at = i % info.block_bytes;
-        const bool scale = dtype == DType::kQ6_K ? at >= 208 : at < (dtype == DType::kQ4_1 ? 4 : 2);
+        const bool scale = dtype == DType::kQ6_K ? at >= 208 : at < (HasMinimum(dtype) ? 4 : 2);
         if (!scale) weights.bytes[i] = static_cast<std::byte>(fill);
       }
       Packed packed = Pack(weights);
@@ -453,10 +484,13 @@ TEST_P(MatmulTest, NothingToDoTouchesNothing) {
 
 TEST(PackTileTest, PackedWeightsAreNoLargerThanTheFile) {
   for (const DType dtype : kAllTypes) {
-    const int64_t file = RowBytes(dtype, 256) * kTileRows;
+    int64_t limit = RowBytes(dtype, 256) * kTileRows;
     const int64_t packed = PackedTileBytes(dtype, 8);
     // Q6_K repeats one f16 for every 32 values instead of every 256.
-    EXPECT_LE(packed, dtype == DType::kQ6_K ? file + 7 * 2 * kTileRows : file) << Info(dtype).name;
+    if (dtype == DType::kQ6_K) limit += 7 * 2 * kTileRows;
+    // Scales and minimums of 8 bits, not 6, and the table's opening and last line.
+    if (HasScaleTable(dtype)) limit += 8 * kTileRows / 2 + 2 * kTableLineBytes;
+    EXPECT_LE(packed, limit) << Info(dtype).name;
   }
 }
 
@@ -476,6 +510,17 @@ TEST(MatmulDeathTest, BugsOfTheCallerEndTheProcess) {
 TEST(PackTileDeathTest, AQuantisedSegmentThatStartsInsideABlockIsABug) {
   const WeightRows weights = reference::RandomWeights(DType::kQ4_0, 16, 64, 29);
   EXPECT_DEATH(Pack(weights, {{16, 64}}), "CHECK failed");
+}
+
+TEST(PackTileTest, WhatCannotBePackedIsKnownBefore) {
+  const std::vector<Range> inside = {{16, 64}}, apart = {{0, 32}, {64, 96}}, all = {{32, 96}};
+  for (const DType dtype : kAllTypes) {
+    const bool quantised = Info(dtype).quantised;
+    const bool shares_scales = dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+    EXPECT_EQ(CanPack(dtype, inside), !quantised) << Info(dtype).name;
+    EXPECT_EQ(CanPack(dtype, apart), !shares_scales) << Info(dtype).name;
+    EXPECT_TRUE(CanPack(dtype, all) && CanPack(dtype, {})) << Info(dtype).name;
+  }
 }
 
 }  // namespace

@@ -64,9 +64,16 @@ inline WeightRows RandomWeights(DType dtype, int64_t num_rows, int64_t k, uint32
       }
       case DType::kQ8_0:
       case DType::kQ4_0:
+      case DType::kQ5_0:
         PutHalf(value / 64, block);
         break;
+      case DType::kQ4_K:
+      case DType::kQ5_K:
+        PutHalf(value / 256, block);
+        PutHalf(uniform(random) / 64, block + 2);
+        break;
       case DType::kQ4_1:
+      case DType::kQ5_1:
         PutHalf(value / 8, block);
         PutHalf(uniform(random), block + 2);
         break;
@@ -117,6 +124,28 @@ inline Weight WeightAt(DType dtype, const std::byte* row, int64_t k) {
       return {HalfAt(block), ((byte(block + 2 + i % 16) >> (i / 16 * 4)) & 15) - 8, 0};
     case DType::kQ4_1:
       return {HalfAt(block), (byte(block + 4 + i % 16) >> (i / 16 * 4)) & 15, HalfAt(block + 2)};
+    case DType::kQ5_0:
+    case DType::kQ5_1: {
+      const bool has_min = dtype == DType::kQ5_1;
+      const std::byte* quants = block + (has_min ? 4 : 2);
+      const int quant = (byte(quants + 4 + i % 16) >> (i / 16 * 4) & 15) |
+                        (byte(quants + i / 8) >> (i % 8) & 1) << 4;
+      return {HalfAt(block), has_min ? quant : quant - 16, has_min ? HalfAt(block + 2) : 0};
+    }
+    case DType::kQ4_K:
+    case DType::kQ5_K: {
+      // The 12 bytes of scales as the specification draws them: bits of scale and minimum j.
+      const int j = i / 32;
+      const auto scales = [&](int at) { return byte(block + 4 + at); };
+      const int sub = j < 4 ? scales(j) % 64 : scales(j + 4) % 16 + scales(j - 4) / 64 * 16;
+      const int sub_min = j < 4 ? scales(j + 4) % 64 : scales(j + 4) / 16 + scales(j) / 64 * 16;
+      const bool five = dtype == DType::kQ5_K;
+      const std::byte* low = block + (five ? 48 : 16) + i / 64 * 32 + i % 32;
+      const int top = five ? byte(block + 16 + i % 32) >> j & 1 : 0;
+      return {HalfAt(block) * static_cast<float>(sub),
+              (j % 2 == 0 ? byte(low) % 16 : byte(low) / 16) + 16 * top,
+              -HalfAt(block + 2) * static_cast<float>(sub_min)};
+    }
     case DType::kQ6_K: {
       // Halves of 128; in each, element e has its low bits in byte e % 64 and its upper two bits
       // in byte e % 32.
@@ -189,7 +218,9 @@ inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& 
       dot += w.quant * block.values[i];
     }
     acc = std::fma(w.scale * block.scale, static_cast<float>(dot), acc);
-    if (weights.dtype == DType::kQ4_1) acc = std::fma(w.min, block.scaled_sum, acc);
+    const bool has_min = weights.dtype == DType::kQ4_1 || weights.dtype == DType::kQ5_1 ||
+                         weights.dtype == DType::kQ4_K || weights.dtype == DType::kQ5_K;
+    if (has_min) acc = std::fma(w.min, block.scaled_sum, acc);
   }
   return acc;
 }
