@@ -51,10 +51,35 @@ void WarnOfStrayShards(const std::string& directory, const std::vector<std::stri
   closedir(stream);
 }
 
+// An index into the names of the files. The keys are views of the tensors' names.
+using FileOfTensor = std::unordered_map<std::string_view, int>;
+
+// Notes where the tensors of the last of `files` are. Errors: InvalidArgument if one of them is in
+// another file too.
+absl::Status NoteTensors(std::span<const Tensor> tensors, std::span<const std::string> files,
+                         FileOfTensor* file_of_tensor) {
+  const int index = static_cast<int>(files.size()) - 1;
+  for (const Tensor& tensor : tensors) {
+    const auto [other, is_new] = file_of_tensor->emplace(tensor.name, index);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", Printable(tensor.name),
+                                                   " is in two files: ", files[other->second],
+                                                   " and ", files[index]));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Tensor> Joined(std::vector<std::vector<Tensor>> parts) {
+  std::vector<Tensor> all;
+  for (std::vector<Tensor>& part : parts) {
+    std::move(part.begin(), part.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 // Checks both directions: every listed tensor is in the shard named for it, and no shard has one
 // that is not listed there.
-absl::Status CheckAgainstIndex(const ShardIndex& index,
-                               const std::unordered_map<std::string_view, int>& shard_of_tensor) {
+absl::Status CheckAgainstIndex(const ShardIndex& index, const FileOfTensor& shard_of_tensor) {
   for (const ShardIndex::Entry& entry : index.entries) {
     const auto found = shard_of_tensor.find(entry.tensor);
     if (found == shard_of_tensor.end() || found->second != entry.file_index) {
@@ -111,9 +136,40 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
 absl::Status Checkpoint::OpenGguf(MappedFile file) {
   format_ = CheckpointFormat::kGguf;
   ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(file.bytes()));
+  ASSIGN_OR_RETURN(const std::optional<GgufSplit> split, ReadGgufSplit(contents.metadata));
+  if (split.has_value()) return OpenGgufParts(*split);
   metadata_ = std::move(contents.metadata);
   tensors_ = std::move(contents.tensors);
   files_.push_back(std::move(file));
+  return IndexTensors();
+}
+
+absl::Status Checkpoint::OpenGgufParts(const GgufSplit& split) {
+  std::vector<std::string> paths;
+  FileOfTensor file_of_tensor;
+  std::vector<std::vector<Tensor>> parts;
+  for (int64_t i = 0; i < split.count; ++i) {
+    ASSIGN_OR_RETURN(std::string path, GgufPartPath(path_, split, i));
+    absl::StatusOr<MappedFile> file = MappedFile::Open(path);
+    if (!file.ok()) {
+      return Annotate(file.status(), absl::StrCat("part ", i + 1, " of ", split.count));
+    }
+    absl::StatusOr<GgufContents> contents = ParseGguf(file->bytes());
+    if (!contents.ok()) return Annotate(contents.status(), path);
+    if (i == 0) metadata_ = std::move(contents->metadata);
+    const Metadata& metadata = i == 0 ? metadata_ : contents->metadata;
+    RETURN_IF_ERROR(Annotate(CheckGgufPart(metadata_, split, metadata, i), path));
+    paths.push_back(std::move(path));
+    parts.push_back(std::move(contents->tensors));  // before its names are viewed
+    RETURN_IF_ERROR(NoteTensors(parts.back(), paths, &file_of_tensor));
+    files_.push_back(*std::move(file));
+  }
+  if (static_cast<int64_t>(file_of_tensor.size()) != split.num_tensors) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the parts have another number of tensors than they say: tensors=", file_of_tensor.size(),
+        " split.tensors.count=", split.num_tensors));
+  }
+  tensors_ = Joined(std::move(parts));
   return IndexTensors();
 }
 
@@ -155,7 +211,7 @@ absl::Status Checkpoint::OpenShards(const std::string& index_path) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(index_path, kIndexLimits));
   ASSIGN_OR_RETURN(const ShardIndex index, ParseShardIndex(json));
   WarnOfStrayShards(path_, index.files);
-  std::unordered_map<std::string_view, int> shard_of_tensor;
+  FileOfTensor shard_of_tensor;
   std::vector<std::vector<Tensor>> shards;
   for (int i = 0; i < static_cast<int>(index.files.size()); ++i) {
     const std::string& name = index.files[i];
@@ -166,21 +222,12 @@ absl::Status Checkpoint::OpenShards(const std::string& index_path) {
     absl::StatusOr<std::vector<Tensor>> tensors = ParseSafetensors(file->bytes());
     if (!tensors.ok()) return Annotate(tensors.status(), absl::StrCat("shard ", name));
     shards.push_back(*std::move(tensors));  // before its names are viewed
-    for (const Tensor& tensor : shards.back()) {
-      const auto [other, is_new] = shard_of_tensor.emplace(tensor.name, i);
-      if (!is_new) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("tensor ", Printable(tensor.name),
-                         " is in two shards: ", index.files[other->second], " and ", name));
-      }
-    }
+    RETURN_IF_ERROR(
+        NoteTensors(shards.back(), std::span(index.files).first(i + 1), &shard_of_tensor));
     files_.push_back(*std::move(file));
   }
   RETURN_IF_ERROR(CheckAgainstIndex(index, shard_of_tensor));
-  shard_of_tensor.clear();
-  for (std::vector<Tensor>& shard : shards) {
-    std::move(shard.begin(), shard.end(), std::back_inserter(tensors_));
-  }
+  tensors_ = Joined(std::move(shards));
   return IndexTensors();
 }
 

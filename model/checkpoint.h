@@ -1,5 +1,6 @@
-// A model's files, opened and checked: GGUF, one safetensors file, or a directory with config.json
-// and safetensors (one file, or shards and their index).
+// A model's files, opened and checked: GGUF, whole or any part of a split model (the others lie
+// beside it), one safetensors file, or a directory with config.json and safetensors (one file, or
+// shards and their index).
 //
 // Files are mapped, not read: a tensor is a view into the file, so a rank touches only the bytes it
 // needs. Every header field is taken as hostile: sizes are computed with checked arithmetic and
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/mapped_file.h"
+#include "model/gguf_split.h"
 #include "model/metadata.h"
 
 namespace cairn {
@@ -71,18 +73,19 @@ class Checkpoint {
   // nullptr if there is none of that name. The pointer lives as long as the checkpoint.
   const Tensor* Find(std::string_view name) const;
 
-  // GGUF's typed key-values; empty for safetensors.
+  // GGUF's typed key-values, of a split model those of its first part; empty for safetensors.
   const Metadata& metadata() const { return metadata_; }
   // config.json and generation_config.json of a directory; null values otherwise.
   const nlohmann::json& config() const { return *config_; }
   const nlohmann::json& generation_config() const { return *generation_config_; }
 
-  // The files that hold tensors, in the order of their names.
+  // The files that may hold tensors, in the order of their names.
   std::span<const MappedFile> files() const { return files_; }
 
  private:
   Checkpoint();
   absl::Status OpenGguf(MappedFile file);
+  absl::Status OpenGgufParts(const GgufSplit& split);
   absl::Status OpenSafetensors(MappedFile file);
   absl::Status OpenDirectory();
   absl::Status OpenShards(const std::string& index_path);
