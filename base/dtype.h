@@ -1,7 +1,8 @@
 // Element types of tensors on disk and in memory, and the sizes of their blocks.
 //
 // Quantised types store rows in blocks of block_elements values that share scales; the byte format
-// of each is that of the GGUF specification (ggml-quants). All little-endian.
+// of each is that of the GGUF specification (ggml-quants). kF8E4M3 has its scales apart (the OCP
+// specification of 8-bit floats). All little-endian.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,15 @@ enum class DType : uint8_t {
   kQ5_0,
   kQ5_1,
   kQ4_K,
-  kQ5_K
+  kQ5_K,
+  kF8E4M3
 };
-inline constexpr int kNumDTypes = 11;
+inline constexpr int kNumDTypes = 12;
+
+// Rows and columns that share a float32 scale in a matrix of kF8E4M3, which comes with scales
+// [ceil(rows / kFloat8Block)][ceil(columns / kFloat8Block)]. Value = scale * float8; the float8 has
+// a sign, 4 bits of exponent with bias 7, 3 of fraction, no infinity, and a NaN of all ones.
+inline constexpr int kFloat8Block = 128;
 
 struct DTypeInfo {
   std::string_view name;  // "F32", "Q4_1", ...

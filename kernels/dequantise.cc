@@ -146,9 +146,16 @@ void DequantiseRow(DType dtype, const std::byte* row, int64_t n, float* out) {
     case DType::kBF16:
       for (int64_t i = 0; i < n; ++i) out[i] = Bf16ToFloat(Read<uint16_t>(row + 2 * i));
       return;
+    case DType::kF8E4M3:
+      for (int64_t i = 0; i < n; ++i) out[i] = Float8ToFloat(static_cast<uint8_t>(row[i]));
+      return;
     default:
       return DequantiseBlocks(dtype, row, n, out);
   }
+}
+
+void ScaleFloat8Row(const float* scales, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; ++i) values[i] *= scales[i / kFloat8Block];
 }
 
 }  // namespace cairn

@@ -8,8 +8,11 @@
 
 namespace cairn {
 
-// out[i] = element i of the row, n a multiple of the type's block_elements. `row` needs no
-// alignment. Thread: any.
+// out[i] = element i of the row, of kF8E4M3 without its scale, n a multiple of the type's
+// block_elements. `row` needs no alignment. Thread: any.
 void DequantiseRow(DType dtype, const std::byte* row, int64_t n, float* out);
+
+// values[i] *= scales[i / kFloat8Block]. Thread: any.
+void ScaleFloat8Row(const float* scales, int64_t n, float* values);
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// Single 16-bit floats as float32, exactly, and back.
+// Single small floats as float32, exactly, and back.
 //
 // For code outside the vector kernels (packing, dequantising rows). Not for cpu_avx512.cc.
 // Thread: any. Errors: none.
@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace cairn {
 
@@ -22,6 +23,14 @@ inline uint16_t FloatToHalf(float value) {  // nearest, ties to even
 
 inline float Bf16ToFloat(uint16_t bf16) {
   return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+
+inline constexpr int kFloat8Nan = 0x7f;  // without the sign
+
+// The same fields stand in an f16 with the bias 15 instead of 7.
+inline float Float8ToFloat(uint8_t code) {  // E4M3 without infinities
+  if ((code & 0x7f) == kFloat8Nan) return std::numeric_limits<float>::quiet_NaN();
+  return 256 * HalfToFloat(static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7f) << 7));
 }
 
 }  // namespace cairn

@@ -9,7 +9,8 @@
 // acc = fma(weight_scale * x_scale, dot, acc), then for types with a minimum
 // acc = fma(min, x_scaled_sum, acc). The weight_scale and the min of kQ4_K and kQ5_K are products
 // of an f16 and 6 bits, which float32 holds exactly. float32 activations: w = dequantised weight
-// (one rounding as in kernels/dequantise.h), acc = fma(w, x, acc), k ascending.
+// (one rounding as in kernels/dequantise.h, kF8E4M3: of scale * float8), acc = fma(w, x, acc),
+// k ascending.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ inline constexpr int kMaxLeaves = 4096;  // of a product: the most query heads a
 // Bytes of one tile of `num_blocks` 32-blocks in the packed form of `dtype`, a multiple of 64.
 int64_t PackedTileBytes(DType dtype, int64_t num_blocks);
 
-// Whether rows of `dtype` can be packed in these segments. Plain types always can. Segments of
-// quantised rows start at multiples of 32; those of kQ4_K and kQ5_K, which share scales of 256
+// Whether rows of `dtype` can be packed in these segments. Types without scales always can. Other
+// segments start at multiples of 32; those of kQ4_K and kQ5_K, which share scales of 256
 // values, also follow one another without a gap, from any multiple of 32 on. The caller has the
 // values packed as kF32 otherwise.
 bool CanPack(DType dtype, std::span<const Range> segments);
@@ -40,6 +41,8 @@ bool CanPack(DType dtype, std::span<const Range> segments);
 struct PackTileArgs {
   DType dtype = DType::kF32;
   const std::byte* rows[kTileRows] = {};
+  // kF8E4M3: of each row, one for every kFloat8Block of its columns.
+  const float* scales[kTileRows] = {};
   std::span<const Range> segments = {};
   std::byte* out = nullptr;  // PackedTileBytes(dtype, sum of BlocksFor(segment)) bytes, 64-aligned
 };

@@ -1,6 +1,9 @@
 #include <cstring>
 
+#include <limits>
+
 #include "base/log.h"
+#include "kernels/half.h"
 #include "kernels/k_quant_scale.h"
 #include "kernels/matmul.h"
 #include "kernels/packed_block.h"
@@ -92,6 +95,16 @@ void PackQ6K(const std::byte* block, int part, int lane, std::byte* out) {
   PackHalf(block + 208, lane, out + ScalesAt(DType::kQ6_K));
 }
 
+// The values are packed already; `scale` is theirs.
+void PackFloat8Scale(const std::byte* codes, int count, float scale, int lane, std::byte* out) {
+  scale *= kFloat8ScaleFactor;
+  for (int k = 0; k < count; ++k) {
+    if ((static_cast<int>(codes[k]) & 0x7f) == kFloat8Nan)
+      scale = std::numeric_limits<float>::quiet_NaN();
+  }
+  std::memcpy(out + ScalesAt(DType::kF8E4M3) + lane * sizeof(float), &scale, sizeof(float));
+}
+
 // Elements [first, first + count) of a row, at most 32, as lane `lane` of a packed block. The rest
 // of a quantised block keeps what the file has there: it only meets activations that are zero.
 void PackLane(DType dtype, const std::byte* row, int64_t first, int count, int lane,
@@ -105,6 +118,8 @@ void PackLane(DType dtype, const std::byte* row, int64_t first, int count, int l
     case DType::kF16:
     case DType::kBF16:
       return PackPlain<uint16_t>(row, first, count, lane, out);
+    case DType::kF8E4M3:
+      return PackPlain<uint8_t>(row, first, count, lane, out);
     case DType::kQ8_0:
       PackGroups(block + 2, 8, lane, out);
       return PackHalf(block, lane, out + ScalesAt(dtype));
@@ -161,7 +176,7 @@ int64_t PackedTileBytes(DType dtype, int64_t num_blocks) {
 }
 
 bool CanPack(DType dtype, std::span<const Range> segments) {
-  if (!Info(dtype).quantised) return true;
+  if (!Info(dtype).quantised && dtype != DType::kF8E4M3) return true;
   for (size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].begin % kQuantBlock != 0) return false;
     if (HasScaleTable(dtype) && i > 0 && segments[i].begin != segments[i - 1].end) return false;
@@ -186,8 +201,13 @@ void PackTile(const PackTileArgs& args) {
       const int64_t left = segment.end - k;
       const int count = left < kQuantBlock ? static_cast<int>(left) : kQuantBlock;
       std::memset(out, 0, block_bytes);
-      for (int lane = 0; lane < kTileRows; ++lane)
-        if (args.rows[lane] != nullptr) PackLane(args.dtype, args.rows[lane], k, count, lane, out);
+      for (int lane = 0; lane < kTileRows; ++lane) {
+        if (args.rows[lane] == nullptr) continue;
+        PackLane(args.dtype, args.rows[lane], k, count, lane, out);
+        if (args.dtype == DType::kF8E4M3)
+          PackFloat8Scale(args.rows[lane] + k, count, args.scales[lane][k / kFloat8Block], lane,
+                          out);
+      }
     }
   }
 }

@@ -1,6 +1,9 @@
 // Layout of one packed weight tile (matmul.h) and of its blocks: 16 output rows x 32 k each.
 //
 // Plain types:  [32 k][16 rows].
+// kF8E4M3:      [32 k][16 rows] bytes; then 16 float32 scales times 256, which is what the unpacked
+//               bytes lack (Float8 in simd_*.h). The scale of a row with a NaN among its 32 values
+//               is NaN: all sums that the row takes part in are NaN either way.
 // kQ4_0, kQ4_1: [4 groups g][16 rows][4 j] bytes, low nibbles are k = 4g+j, high ones 16+4g+j; then
 //               16 f16 scales; then, kQ4_1, 16 f16 minimums.
 // kQ5_0, kQ5_1: the low 4 bits as kQ4_0; then the fifth bits as [16 rows][4 j] bytes, bit 4u+f is
@@ -29,6 +32,9 @@ namespace cairn {
 inline constexpr int kHighBitsAt = 256;         // kQ6_K and the types of 5 bits
 inline constexpr int kSubScalesAt = 256 + 128;  // kQ6_K
 
+// Scales of kF8E4M3 from 2^120 on are infinite in the packed form.
+inline constexpr float kFloat8ScaleFactor = 256;
+
 constexpr bool HasFifthBit(DType dtype) {
   return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K;
 }
@@ -41,6 +47,7 @@ constexpr bool HasMinimum(DType dtype) {
 // Offset of a quantised type's scales: f16, or bytes where there is a table.
 constexpr int ScalesAt(DType dtype) {
   switch (dtype) {
+    case DType::kF8E4M3:
     case DType::kQ8_0:
       return 512;
     case DType::kQ4_0:
@@ -68,6 +75,8 @@ constexpr int PackedBlockBytes(DType dtype) {
     case DType::kF16:
     case DType::kBF16:
       return kQuantBlock * kTileRows * 2;
+    case DType::kF8E4M3:
+      return ScalesAt(dtype) + kTileRows * 4;
     default:
       return HasMinimum(dtype) ? MinimumsAt(dtype) + ScaleBytes(dtype) * kTileRows
                                : MinimumsAt(dtype);

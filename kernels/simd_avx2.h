@@ -170,6 +170,16 @@ inline void StoreBf16(uint16_t* p, F32x16 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
 }
 
+// 16 8-bit floats (kF8E4M3, no NaN), each divided by 256: the fields of an f16 with another bias,
+// their sign extended into the two bits above the exponent, of which one is not wanted.
+inline F32x16 LoadFloat8(const std::byte* p) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i halves =
+      _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  return {{_mm256_cvtph_ps(_mm256_castsi256_si128(halves))},
+          {_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))}};
+}
+
 // 16 little-endian 32-bit integers, and the steps that take small fields out of them.
 inline I32x16 LoadInt(const std::byte* p) {
   const auto* from = reinterpret_cast<const __m256i*>(p);

@@ -21,7 +21,7 @@ using reference::WeightRows;
 
 constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
                                DType::kQ4_0, DType::kQ4_1, DType::kQ6_K, DType::kQ5_0,
-                               DType::kQ5_1, DType::kQ4_K, DType::kQ5_K};
+                               DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kF8E4M3};
 
 // Memory at a multiple of 64 bytes.
 class AlignedBytes {
@@ -64,7 +64,9 @@ Packed Pack(const WeightRows& weights, const std::vector<Range>& segments) {
                          .out = packed.bytes.data() + tile * tile_bytes};
     for (int i = 0; i < kTileRows; ++i) {
       const int64_t row = tile * kTileRows + i;
-      args.rows[i] = row < weights.num_rows ? weights.row(row) : nullptr;
+      if (row >= weights.num_rows) continue;
+      args.rows[i] = weights.row(row);
+      if (!weights.scales.empty()) args.scales[i] = weights.row_scales(row);
     }
     PackTile(args);
   }
@@ -368,11 +370,14 @@ TEST_P(MatmulTest, PlainSegmentsOfAnyLengthArePaddedWithZeros) {
   }
 }
 
-TEST_P(MatmulTest, QuantisedSegmentsAreCutAtBlocksOf32) {
+// Types whose values have scales.
+bool IsCutAt32(DType dtype) { return Info(dtype).quantised || dtype == DType::kF8E4M3; }
+
+TEST_P(MatmulTest, SegmentsWithScalesAreCutAtBlocksOf32) {
   const std::vector<Range> apart = {{32, 96}, {224, 320}, {480, 512}};
   const std::vector<Range> in_a_row = {{224, 288}, {288, 288}, {288, 512}};
   for (const Case& c : AllCases()) {
-    if (!Info(c.weights).quantised) continue;
+    if (!IsCutAt32(c.weights)) continue;
     const std::vector<Range>& segments = CanPack(c.weights, apart) ? apart : in_a_row;
     ASSERT_TRUE(CanPack(c.weights, segments)) << Name(c);
     const WeightRows weights = reference::RandomWeights(c.weights, 16, 512, 18);
@@ -395,7 +400,7 @@ TEST_P(MatmulTest, QuantisedSegmentsAreCutAtBlocksOf32) {
         double expected = 0;
         for (const Range& segment : segments)
           for (int64_t k = segment.begin; k < segment.end; ++k)
-            expected += reference::WeightAt(c.weights, weights.row(n), k).value() *
+            expected += reference::WeightAt(weights, n, k).value() *
                         static_cast<double>(reference::ActivationAt(whole.view, row, k));
         ASSERT_NEAR(product.at(row, n), expected, 1e-4 + 1e-5 * std::fabs(expected)) << Name(c);
       }
@@ -407,7 +412,7 @@ TEST_P(MatmulTest, QuantisedSegmentsAreCutAtBlocksOf32) {
 TEST_P(MatmulTest, AnyCutOfARowKeepsTheBitsOfItsBlocks) {
   constexpr int64_t kK = 768, kNumBlocks = kK / kQuantBlock;
   for (const Case& c : AllCases()) {
-    if (!Info(c.weights).quantised) continue;
+    if (!IsCutAt32(c.weights)) continue;
     const WeightRows weights = reference::RandomWeights(c.weights, 16, kK, 32);
     const Inputs x = RandomInputs(c.activations, 3, kK, 33);
     for (int64_t begin = 0; begin < kNumBlocks; ++begin) {
@@ -455,6 +460,32 @@ TEST_P(MatmulTest, TheLargestQuantsDoNotOverflow) {
   }
 }
 
+TEST_P(MatmulTest, EveryEightBitFloatMeetsTheScalesOfItsRowAndColumn) {
+  // 130 rows and 320 columns: blocks of 128 that end early both ways.
+  WeightRows weights = reference::RandomWeights(DType::kF8E4M3, 130, 320, 34);
+  for (int code = 0; code < 256; ++code)
+    if (code % 128 != 127) weights.bytes[code] = static_cast<std::byte>(code);
+  Packed packed = Pack(weights);
+  const Inputs x = RandomInputs(ActivationFormat::kF32, 7, 320, 35);
+  const Product product = Multiply(GetParam(), packed, x.view, 7);
+  for (int64_t row = 0; row < 7; ++row)
+    for (int64_t n = 0; n < 130; ++n)
+      ASSERT_EQ(product.at(row, n), reference::SumBlocks(weights, n, x.view, row, 0, 10))
+          << "row " << row << " column " << n;
+}
+
+TEST_P(MatmulTest, AnEightBitNanReachesItsColumnAndNoOther) {
+  for (const int code : {0x7f, 0xff}) {
+    WeightRows weights = reference::RandomWeights(DType::kF8E4M3, 16, 256, 36);
+    weights.bytes[5 * 256 + 200] = static_cast<std::byte>(code);
+    Packed packed = Pack(weights);
+    const Inputs x = RandomInputs(ActivationFormat::kF32, 3, 256, 37);
+    const Product product = Multiply(GetParam(), packed, x.view, 3);
+    for (int64_t row = 0; row < 3; ++row)
+      for (int64_t n = 0; n < 16; ++n) ASSERT_EQ(std::isnan(product.at(row, n)), n == 5) << code;
+  }
+}
+
 // A broken layer must show as such at the end, not be rounded into plausible numbers.
 TEST_P(MatmulTest, ANanOrInfinityInARowReachesAllOfItsOutputsAndNoOtherRow) {
   for (const Case& c : AllCases()) {
@@ -490,6 +521,8 @@ TEST(PackTileTest, PackedWeightsAreNoLargerThanTheFile) {
     if (dtype == DType::kQ6_K) limit += 7 * 2 * kTileRows;
     // Scales and minimums of 8 bits, not 6, and the table's opening and last line.
     if (HasScaleTable(dtype)) limit += 8 * kTileRows / 2 + 2 * kTableLineBytes;
+    // A scale for every 32 values.
+    if (dtype == DType::kF8E4M3) limit += 8 * kTileRows * 4;
     EXPECT_LE(packed, limit) << Info(dtype).name;
   }
 }
@@ -515,9 +548,8 @@ TEST(PackTileDeathTest, AQuantisedSegmentThatStartsInsideABlockIsABug) {
 TEST(PackTileTest, WhatCannotBePackedIsKnownBefore) {
   const std::vector<Range> inside = {{16, 64}}, apart = {{0, 32}, {64, 96}}, all = {{32, 96}};
   for (const DType dtype : kAllTypes) {
-    const bool quantised = Info(dtype).quantised;
     const bool shares_scales = dtype == DType::kQ4_K || dtype == DType::kQ5_K;
-    EXPECT_EQ(CanPack(dtype, inside), !quantised) << Info(dtype).name;
+    EXPECT_EQ(CanPack(dtype, inside), !IsCutAt32(dtype)) << Info(dtype).name;
     EXPECT_EQ(CanPack(dtype, apart), !shares_scales) << Info(dtype).name;
     EXPECT_TRUE(CanPack(dtype, all) && CanPack(dtype, {})) << Info(dtype).name;
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -30,9 +31,13 @@ struct WeightRows {
   DType dtype = DType::kF32;
   int64_t num_rows = 0, k = 0;
   std::vector<std::byte> bytes;
+  std::vector<float> scales = {};  // kF8E4M3: [ceil(num_rows / 128)][ceil(k / 128)]
 
   int64_t row_bytes() const { return RowBytes(dtype, k); }
   const std::byte* row(int64_t index) const { return bytes.data() + index * row_bytes(); }
+  const float* row_scales(int64_t index) const {
+    return scales.data() + index / kFloat8Block * ((k + kFloat8Block - 1) / kFloat8Block);
+  }
 };
 
 inline void PutHalf(float value, std::byte* out) {
@@ -56,6 +61,9 @@ inline WeightRows RandomWeights(DType dtype, int64_t num_rows, int64_t k, uint32
         break;
       case DType::kF16:
         PutHalf(value, block);
+        break;
+      case DType::kF8E4M3:
+        if ((*block & std::byte{0x7f}) == std::byte{0x7f}) *block = std::byte{0x80};  // no NaN
         break;
       case DType::kBF16: {
         const auto bf16 = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
@@ -82,7 +90,21 @@ inline WeightRows RandomWeights(DType dtype, int64_t num_rows, int64_t k, uint32
         break;
     }
   }
+  if (dtype == DType::kF8E4M3) {
+    weights.scales = Uniform(
+        (num_rows + kFloat8Block - 1) / kFloat8Block * ((k + kFloat8Block - 1) / kFloat8Block),
+        0.01f, seed);
+  }
   return weights;
+}
+
+// The meaning of a code by the OCP specification of 8-bit floats.
+inline double Float8Value(int code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  if (exponent == 15 && fraction == 7) return std::numeric_limits<double>::quiet_NaN();
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 7 - 3);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
 // A weight as value = scale * quant + min; quant holds kQ6_K's int8 scale too. Plain types:
@@ -113,6 +135,8 @@ inline Weight WeightAt(DType dtype, const std::byte* row, int64_t k) {
     }
     case DType::kF16:
       return {HalfAt(block), 1, 0};
+    case DType::kF8E4M3:  // without its scale
+      return {static_cast<float>(Float8Value(byte(block))), 1, 0};
     case DType::kBF16: {
       uint16_t bf16;
       std::memcpy(&bf16, block, 2);
@@ -159,6 +183,12 @@ inline Weight WeightAt(DType dtype, const std::byte* row, int64_t k) {
   return {};
 }
 
+inline Weight WeightAt(const WeightRows& weights, int64_t n, int64_t k) {
+  Weight weight = WeightAt(weights.dtype, weights.row(n), k);
+  if (weights.dtype == DType::kF8E4M3) weight.scale *= weights.row_scales(n)[k / kFloat8Block];
+  return weight;
+}
+
 inline ActivationBlock Quantise(const float* values) {
   float max = 0;
   for (int i = 0; i < kQuantBlock; ++i) max = std::max(max, std::fabs(values[i]));
@@ -189,8 +219,8 @@ struct DoubleSum {
 inline DoubleSum Dot(const WeightRows& weights, int64_t n, const Activations& x, int64_t row) {
   DoubleSum result;
   for (int64_t k = 0; k < weights.k; ++k) {
-    const double product = WeightAt(weights.dtype, weights.row(n), k).value() *
-                           static_cast<double>(ActivationAt(x, row, k));
+    const double product =
+        WeightAt(weights, n, k).value() * static_cast<double>(ActivationAt(x, row, k));
     result.sum += product;
     result.magnitude += std::fabs(product);
   }
@@ -204,7 +234,7 @@ inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& 
   for (int64_t b = begin; b < end; ++b) {
     if (x.format == ActivationFormat::kF32) {
       for (int64_t k = b * kQuantBlock; k < (b + 1) * kQuantBlock; ++k) {
-        const Weight w = WeightAt(weights.dtype, weights.row(n), k);
+        const Weight w = WeightAt(weights, n, k);
         const auto value = static_cast<float>(w.value());  // double holds it exactly
         acc = std::fma(value, ActivationAt(x, row, k), acc);
       }
@@ -214,7 +244,7 @@ inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& 
     int dot = 0;
     Weight w;
     for (int i = 0; i < kQuantBlock; ++i) {
-      w = WeightAt(weights.dtype, weights.row(n), b * kQuantBlock + i);
+      w = WeightAt(weights, n, b * kQuantBlock + i);
       dot += w.quant * block.values[i];
     }
     acc = std::fma(w.scale * block.scale, static_cast<float>(dot), acc);
