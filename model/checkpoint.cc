@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "model/float8_scales.h"
 #include "model/gguf.h"
 #include "model/json_text.h"
 #include "model/safetensors.h"
@@ -194,6 +195,16 @@ absl::Status Checkpoint::OpenDirectory() {
   if (Exists(generation_path)) {
     ASSIGN_OR_RETURN(*generation_config_, ReadJsonFile(generation_path, kConfigLimits));
   }
+  RETURN_IF_ERROR(OpenDirectoryTensors());
+  const auto quantization = config_->find("quantization_config");
+  // A model of another quantisation can be listed, though nothing computes with it.
+  if (quantization == config_->end() || !CheckQuantization(*quantization).ok()) {
+    return absl::OkStatus();
+  }
+  return Annotate(LinkFloat8Scales(tensors_), path_);
+}
+
+absl::Status Checkpoint::OpenDirectoryTensors() {
   const std::string index_path = absl::StrCat(path_, "/", kIndexName);
   if (Exists(index_path)) return Annotate(OpenShards(index_path), index_path);
   const std::string single_path = absl::StrCat(path_, "/", kSingleName);

@@ -47,6 +47,9 @@ struct Tensor {
   // The bytes in the file, row after row; empty for a zero extent, and where the size of the type
   // is unknown (type_name then says "type N"). Aligned to 8 in GGUF, not at all in safetensors.
   std::span<const std::byte> data = {};
+  // Of a matrix of type kF8E4M3, which has a dtype only with them: the tensor with its scales, of
+  // type kF32 or kBF16 (base/dtype.h). In the same checkpoint.
+  const Tensor* scales = nullptr;
 };
 
 // "[576, 1536]"
@@ -88,6 +91,7 @@ class Checkpoint {
   absl::Status OpenGgufParts(const GgufSplit& split);
   absl::Status OpenSafetensors(MappedFile file);
   absl::Status OpenDirectory();
+  absl::Status OpenDirectoryTensors();
   absl::Status OpenShards(const std::string& index_path);
   // Sorts the tensors by name. Errors: InvalidArgument if a name is there twice.
   absl::Status IndexTensors();

@@ -36,12 +36,13 @@ constexpr ElementType kElementTypes[] = {
     {"BOOL", 8}, {"C64", 64}, {"F4", 4},   {"F8_E8M0", 8}, {"F8_E4M3", 8}, {"F8_E5M2", 8},
 };
 
-// The types of the format that the runtime computes with. Names of quantised types mean nothing
-// here, so they must not be looked up.
+// The types of the format that the runtime computes with by themselves: 8-bit floats need scales
+// that another tensor has (float8_scales.h). Names of quantised types mean nothing here, so they
+// must not be looked up.
 std::optional<DType> FindElementDType(std::string_view name) {
   const std::optional<DType> dtype = FindDType(name);
-  if (!dtype.has_value() || Info(*dtype).quantised) return std::nullopt;
-  return dtype;
+  const bool plain = dtype.has_value() && !Info(*dtype).quantised && *dtype != DType::kF8E4M3;
+  return plain ? dtype : std::nullopt;
 }
 
 // A non-negative integer. Anything else, such as 1.0 or -1, is no size.

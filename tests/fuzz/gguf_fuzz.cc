@@ -1,10 +1,11 @@
-// Any bytes as a GGUF file.
+// Any bytes as a GGUF file, whole or part of a split model.
 #include "model/gguf.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "model/gguf_split.h"
 #include "tests/fuzz/model_file_fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -17,6 +18,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)entry.value.AsStrings();
     (void)entry.value.AsIntegers();
     (void)entry.value.AsNumbers();
+  }
+  const auto split = cairn::ReadGgufSplit(contents->metadata);
+  if (split.ok() && split->has_value()) {
+    (void)cairn::GgufPartPath("name-00001-of-00002.gguf", **split, 1);
+    (void)cairn::CheckGgufPart(contents->metadata, **split, contents->metadata, 1);
   }
   cairn::InspectInput(data, size, ".gguf");
   return 0;

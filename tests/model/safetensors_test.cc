@@ -196,6 +196,18 @@ TEST(ShardIndexTest, RefusesNamesThatLeadOutOfTheFolder) {
       ParseIndex(absl::StrCat(R"({"weight_map":{"a":")", long_name, ".safetensors\"}}")).ok());
 }
 
+TEST(ShardIndexTest, RefusesMoreShardsThanTheLimit) {
+  const auto index_of = [](int num_shards) {
+    std::string map;
+    for (int i = 0; i < num_shards; ++i)
+      absl::StrAppend(&map, i == 0 ? "" : ",", "\"t", i, "\":\"", i, ".safetensors\"");
+    return absl::StrCat(R"({"weight_map":{)", map, "}}");
+  };
+  EXPECT_TRUE(ParseIndex(index_of(kMaxShards)).ok());
+  EXPECT_THAT(std::string(ParseIndex(index_of(kMaxShards + 1)).status().message()),
+              HasSubstr("declared=4097 limit=4096"));
+}
+
 TEST(ShardIndexTest, RefusesWhatIsNoIndex) {
   for (const std::string text : {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})",
                                  R"({"weight_map":{"a":1}})", "null"}) {
