@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "model/float8_scales.h"
 #include "model/parameter_reader.h"
 #include "model/rope_config.h"
 #include "model/utf8.h"
@@ -273,8 +274,9 @@ absl::Status ParseLlamaJson(const Checkpoint& checkpoint, ModelConfig& config) {
     ASSIGN_OR_RETURN(const bool has_bias, reader.Flag(key, false));
     if (has_bias) return NotInTheGraph(absl::StrCat(reader.FullKey(key), "=true"));
   }
-  if (reader.Has("quantization_config")) {
-    return NotInTheGraph(reader.FullKey("quantization_config"));
+  const auto quantization = checkpoint.config().find("quantization_config");
+  if (quantization != checkpoint.config().end()) {
+    RETURN_IF_ERROR(Annotate(CheckQuantization(*quantization), "config.json"));
   }
   ASSIGN_OR_RETURN(config.num_layers, reader.Int("num_hidden_layers", UpTo(kMaxLayers)));
   ASSIGN_OR_RETURN(config.model_dim, reader.Int("hidden_size", UpTo(kMaxModelDim)));

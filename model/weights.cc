@@ -127,6 +127,7 @@ absl::StatusOr<int64_t> ValidateWeights(const Checkpoint& checkpoint, const Mode
     for (int layer = 0; layer < repeats; ++layer) {
       ASSIGN_OR_RETURN(const Tensor* const tensor, FindWeight(checkpoint, config, role, layer));
       found.push_back(tensor);
+      if (tensor->scales != nullptr) found.push_back(tensor->scales);
     }
   }
   // Views into one sorted array, so pointers have an order.

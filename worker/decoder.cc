@@ -7,12 +7,12 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "kernels/dequantise.h"
 #include "kernels/gated_activation.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "worker/sum_tree.h"
+#include "worker/tensor_row.h"
 
 namespace cairn {
 namespace {
@@ -255,10 +255,8 @@ void DecoderImpl::ForwardOnThread(const Context& context, const DecoderBatch& ba
 void DecoderImpl::Embed(const Context& context, const DecoderBatch& batch) {
   const Range rows = context.Share(static_cast<int64_t>(batch.tokens.size()));
   const Tensor& table = *weights_.embedding;
-  const int64_t row_bytes = RowBytes(*table.dtype, config_.model_dim);
   for (int64_t row = rows.begin; row < rows.end; ++row)
-    DequantiseRow(*table.dtype, table.data.data() + batch.tokens[row] * row_bytes,
-                  config_.model_dim, x_.as<float>() + row * dim_stride_);
+    ReadRow(table, batch.tokens[row], x_.as<float>() + row * dim_stride_);
   RopeAngles(batch.positions.data(), config_.rope.inverse_frequency.data(),
              static_cast<int64_t>(config_.rope.inverse_frequency.size()), config_.rope.amplitude,
              rows, angles_.as<float>());

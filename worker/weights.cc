@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "kernels/activations.h"
 #include "kernels/dequantise.h"
+#include "worker/tensor_row.h"
 
 namespace cairn {
 namespace {
@@ -44,6 +45,12 @@ struct PackJob {
 struct ThreadLayout {
   std::vector<PackJob> jobs;
   int64_t bytes = 0;
+};
+
+// What a tile needs while it is packed.
+struct PackScratch {
+  std::vector<float> wide;               // 16 rows as float32, where a type has to be widened
+  std::vector<float> scales[kTileRows];  // of rows that have them
 };
 
 // Segments that cut the blocks of a quantised type are held as float32: the same values.
@@ -287,11 +294,11 @@ class Loader {
     team_.Run([&](const Context& context) {
       const ThreadLayout& layout = layouts_[context.thread()];
       std::byte* arena = weights_.threads[context.thread()].arena.data();
-      std::vector<float> wide;  // 16 rows as float32, where a type has to be widened
+      PackScratch scratch;
       int64_t reported = 0;
       for (const PackJob& job : layout.jobs) {
         const MatrixSource& source = sources_[job.source];
-        PackOne(source, job.tile, arena + job.offset, &wide);
+        PackOne(source, job.tile, arena + job.offset, &scratch);
         const int64_t now = done += PackedTileBytes(source.packed, source.num_blocks());
         constexpr int64_t kReportBytes = int64_t{16} << 20;
         if (context.thread() == 0 && on_progress != nullptr && now - reported >= kReportBytes) {
@@ -304,9 +311,9 @@ class Loader {
   }
 
   static void PackOne(const MatrixSource& source, int64_t tile, std::byte* out,
-                      std::vector<float>* wide) {
+                      PackScratch* scratch) {
     PackTileArgs args = {
-        .dtype = source.packed, .rows = {}, .segments = source.segments, .out = out};
+        .dtype = source.packed, .rows = {}, .scales = {}, .segments = source.segments, .out = out};
     for (int i = 0; i < kTileRows; ++i) {
       int64_t row = tile * kTileRows + i;
       for (const RowSource& rows : source.rows) {
@@ -314,16 +321,17 @@ class Loader {
           row -= rows.num_rows;
           continue;
         }
-        const DType in_file = *rows.tensor->dtype;
-        const int64_t columns = rows.tensor->shape.back();
-        const std::byte* bytes =
-            rows.tensor->data.data() + (rows.first_row + row) * RowBytes(in_file, columns);
-        if (in_file == source.packed) {
-          args.rows[i] = bytes;
+        row += rows.first_row;
+        if (*rows.tensor->dtype == source.packed) {
+          args.rows[i] = RowData(*rows.tensor, row);
+          ReadRowScales(*rows.tensor, row, &scratch->scales[i]);
+          args.scales[i] = scratch->scales[i].data();
         } else {
-          wide->resize(columns * kTileRows);
-          DequantiseRow(in_file, bytes, columns, wide->data() + i * columns);
-          args.rows[i] = reinterpret_cast<const std::byte*>(wide->data() + i * columns);
+          const int64_t columns = rows.tensor->shape.back();
+          scratch->wide.resize(columns * kTileRows);
+          float* wide = scratch->wide.data() + i * columns;
+          ReadRow(*rows.tensor, row, wide);
+          args.rows[i] = reinterpret_cast<const std::byte*>(wide);
         }
         break;
       }

@@ -479,7 +479,7 @@ TEST(JsonConfigTest, RefusesEveryBadFieldByName) {
       {"mlp_bias", true, "mlp_bias=true"},
       {"tie_word_embeddings", 1, "tie_word_embeddings"},
       {"partial_rotary_factor", 0.5, "partial_rotary_factor=0.5"},
-      {"quantization_config", {{"quant_method", "gptq"}}, "quantization_config"},
+      {"quantization_config", {{"quant_method", "gptq"}}, "quantization_config.quant_method"},
       {"bos_token_id", 320, "bos_token_id"},
       {"eos_token_id", {2, 1 << 30}, "eos_token_id"},
       {"eos_token_id", {{"id", 2}}, "eos_token_id"},
