@@ -186,8 +186,10 @@ inline I32x16 LoadInt(const std::byte* p) {
   return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
 }
 inline I32x16 LoadInt8(const std::byte* p) {  // 16 signed bytes
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+  const auto eight = [](const std::byte* from) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  };
+  return {eight(p), eight(p + 8)};
 }
 // Bits [shift, shift + width) of each lane, unsigned.
 template <int kShift, int kWidth>

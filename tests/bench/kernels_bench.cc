@@ -1,6 +1,7 @@
 // Rates of the matrix product by weight type, activation format and number of rows: GB/s of packed
 // weights and GFLOP/s, so that each line shows its share of what the machine can do. One thread, in
 // one sweep over matrices larger than the caches together.
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -35,11 +36,19 @@ HostBuffer RandomBytes(int64_t n) {
   return *std::move(bytes);
 }
 
-// A tile with a table of scales says first where in a super-block it begins.
-void OpenTiles(DType dtype, std::byte* weights, int64_t num_tiles, int64_t tile_bytes) {
-  if (!HasScaleTable(dtype)) return;
-  for (int64_t tile = 0; tile < num_tiles; ++tile)
-    std::memset(weights + tile * tile_bytes, 0, kTableLineBytes);
+// Makes tiles of what a type cannot have at random: a tile with a table says first where in a
+// super-block it begins, and products with tiny float32 scales would be denormal.
+void PrepareTiles(DType dtype, std::byte* weights, int64_t num_tiles, int64_t num_blocks) {
+  const int64_t tile_bytes = PackedTileBytes(dtype, num_blocks);
+  for (int64_t tile = 0; tile < num_tiles; ++tile, weights += tile_bytes) {
+    if (HasScaleTable(dtype)) std::memset(weights, 0, kTableLineBytes);
+    if (dtype != DType::kF8E4M3) continue;
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      auto* scales =
+          reinterpret_cast<float*>(weights + block * PackedBlockBytes(dtype) + ScalesAt(dtype));
+      std::fill_n(scales, kTileRows, 0.01f);
+    }
+  }
 }
 
 Isa BestIsa() { return *ChooseIsa("auto"); }
@@ -51,8 +60,7 @@ void Product(benchmark::State& state, DType dtype, ActivationFormat format, Isa 
   static HostBuffer weights;
   if (weights.size_bytes() < num_matrices * matrix_bytes)
     weights = RandomBytes(num_matrices * matrix_bytes);
-  OpenTiles(dtype, weights.data(), num_matrices * (kColumns / kTileRows),
-            PackedTileBytes(dtype, num_blocks));
+  PrepareTiles(dtype, weights.data(), num_matrices * (kColumns / kTileRows), num_blocks);
   std::vector<float> values(num_rows * kDepth, 0.5f), out(num_rows * kColumns);
   std::vector<std::byte> x(num_rows * num_blocks * Activations::BlockBytes(format));
   for (int64_t row = 0; row < num_rows; ++row)
