@@ -141,7 +141,8 @@ int RunTokenize(const Arguments& arguments) {
   std::string model;
   bool no_bos = false, parse_special = false;
   FlagTable flags;
-  flags.Add("model", &model, "PATH", "GGUF file, tokenizer.json or model folder");
+  flags.Add("model", &model, "PATH",
+            "GGUF file, tokenizer.json, tokenizer.model, tekken.json or folder");
   flags.Add("no-bos", &no_bos, "without the begin and end tokens that the model wants");
   flags.Add("parse-special", &parse_special,
             "control tokens spelled out in a text become their ids");
@@ -157,14 +158,15 @@ int RunDetokenize(const Arguments& arguments) {
   std::string model;
   bool skip_special = false;
   FlagTable flags;
-  flags.Add("model", &model, "PATH", "GGUF file, tokenizer.json or model folder");
+  flags.Add("model", &model, "PATH",
+            "GGUF file, tokenizer.json, tokenizer.model, tekken.json or folder");
   flags.Add("skip-special", &skip_special, "leave out the text of control tokens");
   const ParsedVerb parsed = ParseVerb(
       "usage: cairn detokenize --model PATH [flags] < LINES\n"
       "Reads one JSON array of ids a line, prints one JSON string a line.",
       &flags, arguments, 0);
   if (parsed.done) return parsed.exit_status;
-  return Report(Detokenize(model, {.skip_special_tokens = skip_special}));
+  return Report(Detokenize(model, {.skip_special_tokens = skip_special, .begins_text = true}));
 }
 
 int RunRender(const Arguments& arguments) {

@@ -55,15 +55,19 @@ void AppendPlain(size_t begin, size_t end, std::vector<TextSpan>& out) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<AddedTokens>> AddedTokens::Create(std::vector<AddedToken> tokens) {
+absl::StatusOr<std::unique_ptr<AddedTokens>> AddedTokens::Create(std::vector<AddedToken> tokens,
+                                                                 Normalize normalize) {
   std::unique_ptr<AddedTokens> added(new AddedTokens());
   added->tokens_ = std::move(tokens);
-  added->first_pass_.emplace_back();
-  added->second_pass_.emplace_back();
   int64_t total_bytes = 0;
   for (size_t i = 0; i < added->tokens_.size(); ++i) {
     const AddedToken& token = added->tokens_[i];
-    total_bytes += token.text.size();
+    const auto index = static_cast<int32_t>(i);
+    std::string normalized;
+    if (token.normalized) {
+      ASSIGN_OR_RETURN(normalized, normalize(token.text));
+    }
+    total_bytes += token.text.size() + normalized.size();
     if (total_bytes > kMaxAddedTokensBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("added tokens: too much text: limit=", kMaxAddedTokensBytes));
@@ -75,61 +79,49 @@ absl::StatusOr<std::unique_ptr<AddedTokens>> AddedTokens::Create(std::vector<Add
       return absl::InvalidArgumentError(absl::StrCat("added token is there twice: \"",
                                                      Printable(token.text), "\" id=", token.id));
     }
-    added->Add(token.normalized ? added->second_pass_ : added->first_pass_,
-               static_cast<int32_t>(i));
+    const bool is_found_late = token.normalized || token.is_piece;
+    (is_found_late ? added->second_pass_ : added->first_pass_).Add(token.text, index);
+    if (!normalized.empty()) added->normalized_.Add(normalized, index);
   }
   return added;
 }
 
-void AddedTokens::Add(Trie& trie, int32_t token) {
-  starts_[static_cast<uint8_t>(tokens_[token].text[0])] = true;
-  int32_t node = 0;
-  for (const char c : tokens_[token].text) {
-    const auto [child, inserted] =
-        trie[node].children.emplace(static_cast<uint8_t>(c), static_cast<int32_t>(trie.size()));
-    node = child->second;
-    if (inserted) trie.emplace_back();
-  }
-  trie[node].token = token;
-}
-
-const AddedToken* AddedTokens::Longest(const Trie& trie, std::string_view text,
-                                       const std::function<bool(const AddedToken&)>& wanted) const {
-  const AddedToken* longest = nullptr;
-  if (text.empty() || !starts_[static_cast<uint8_t>(text[0])]) return nullptr;
-  int32_t node = 0;
-  for (const char c : text) {
-    const auto child = trie[node].children.find(static_cast<uint8_t>(c));
-    if (child == trie[node].children.end()) break;
-    node = child->second;
-    const int32_t token = trie[node].token;
-    if (token >= 0 && wanted(tokens_[token])) longest = &tokens_[token];
+AddedTokens::Match AddedTokens::Longest(const PrefixTrie& trie, std::string_view text,
+                                        Wanted wanted) const {
+  Match longest;
+  int32_t node = PrefixTrie::kRoot;
+  for (size_t i = 0; i < text.size(); ++i) {
+    node = trie.Next(node, text[i]);
+    if (node == PrefixTrie::kNone) break;
+    const int32_t index = trie.value(node);
+    if (index >= 0 && wanted(tokens_[index])) longest = {&tokens_[index], i + 1};
   }
   return longest;
 }
 
 std::optional<int32_t> AddedTokens::FindByText(std::string_view text) const {
-  for (const Trie* trie : {&first_pass_, &second_pass_}) {
-    const AddedToken* token =
-        Longest(*trie, text, [&](const AddedToken& t) { return t.text.size() == text.size(); });
-    if (token != nullptr) return token->id;
+  const auto is_all = [&](const AddedToken& token) { return token.text == text; };
+  for (const PrefixTrie* trie : {&first_pass_, &second_pass_}) {
+    if (const Match match = Longest(*trie, text, is_all); match.token != nullptr) {
+      return match.token->id;
+    }
   }
   return std::nullopt;
 }
 
-void AddedTokens::FindIn(const Trie& trie, std::string_view text, TextSpan span, bool parse_special,
-                         std::vector<TextSpan>& out) const {
+void AddedTokens::FindIn(const PrefixTrie& trie, std::string_view text, TextSpan span,
+                         bool parse_special, std::vector<TextSpan>& out) const {
   const std::string_view part = text.substr(span.begin, span.end - span.begin);
   size_t done = 0;
   for (size_t at = 0; at < part.size();) {
-    const AddedToken* token =
+    const auto [token, bytes] =
         Longest(trie, part.substr(at), [](const AddedToken&) { return true; });
     if (token == nullptr) {
       ++at;
       continue;
     }
     size_t begin = at;
-    size_t end = at + token->text.size();
+    size_t end = at + bytes;
     at = end;
     if (token->special && !parse_special) continue;
     if (token->single_word &&
@@ -148,39 +140,53 @@ void AddedTokens::FindIn(const Trie& trie, std::string_view text, TextSpan span,
 }
 
 std::vector<TextSpan> AddedTokens::Find(std::string_view text, bool parse_special) const {
-  std::vector<TextSpan> first;
-  FindIn(first_pass_, text, {0, text.size()}, parse_special, first);
-  if (second_pass_.size() == 1) return first;
-  std::vector<TextSpan> both;
-  for (const TextSpan& span : first) {
-    if (span.id == TextSpan::kPlain) {
-      FindIn(second_pass_, text, span, parse_special, both);
-    } else {
-      both.push_back(span);
-    }
-  }
-  return both;
+  std::vector<TextSpan> spans;
+  FindIn(first_pass_, text, {0, text.size()}, parse_special, spans);
+  return spans;
+}
+
+std::vector<TextSpan> AddedTokens::FindNormalized(std::string_view text, bool parse_special) const {
+  std::vector<TextSpan> spans;
+  FindIn(normalized_, text, {0, text.size()}, parse_special, spans);
+  return spans;
 }
 
 std::vector<TextSpan> AddedTokens::FindInScaffolding(
     std::string_view text, const std::vector<TextSpan>& scaffolding) const {
   // Scaffolding is searched run by run, so no match can reach into content.
-  std::vector<TextSpan> carved;
-  size_t done = 0;
+  std::vector<TextSpan> found, carved;
   for (const TextSpan& run : scaffolding) {
-    for (const TextSpan& span : Find(text.substr(run.begin, run.end - run.begin), true)) {
-      if (span.id == TextSpan::kPlain) continue;
-      AppendPlain(done, run.begin + span.begin, carved);
-      carved.push_back({run.begin + span.begin, run.begin + span.end, span.id});
-      done = run.begin + span.end;
+    std::vector<TextSpan> first;
+    FindIn(first_pass_, text, run, true, first);
+    for (const TextSpan& span : first) {
+      if (span.id == TextSpan::kPlain) {
+        FindIn(second_pass_, text, span, true, found);
+      } else {
+        found.push_back(span);
+      }
     }
   }
+  // Plain text between two tokens is one span, whoever wrote it.
+  size_t done = 0;
+  for (const TextSpan& span : found) {
+    if (span.id == TextSpan::kPlain) continue;
+    AppendPlain(done, span.begin, carved);
+    carved.push_back(span);
+    done = span.end;
+  }
   AppendPlain(done, text.size(), carved);
+  return FindSpacesBetween(text, carved);
+}
 
-  const auto all_space = [](const AddedToken& t) { return !t.special && AllSpace(t.text); };
-  if (std::none_of(tokens_.begin(), tokens_.end(), all_space)) return carved;
+std::vector<TextSpan> AddedTokens::FindSpacesBetween(std::string_view text,
+                                                     const std::vector<TextSpan>& spans) const {
+  // The model itself finds the pieces of the user.
+  const auto all_space = [](const AddedToken& token) {
+    return !token.special && !token.is_piece && AllSpace(token.text);
+  };
+  if (std::none_of(tokens_.begin(), tokens_.end(), all_space)) return spans;
   std::vector<TextSpan> result;
-  for (const TextSpan& span : carved) {
+  for (const TextSpan& span : spans) {
     if (span.id != TextSpan::kPlain) {
       result.push_back(span);
       continue;
@@ -188,15 +194,15 @@ std::vector<TextSpan> AddedTokens::FindInScaffolding(
     size_t plain = span.begin;
     for (size_t at = span.begin; at < span.end;) {
       const std::string_view rest = text.substr(at, span.end - at);
-      const AddedToken* token = Longest(first_pass_, rest, all_space);
-      if (token == nullptr) token = Longest(second_pass_, rest, all_space);
-      if (token == nullptr) {
+      Match match = Longest(first_pass_, rest, all_space);
+      if (match.token == nullptr) match = Longest(second_pass_, rest, all_space);
+      if (match.token == nullptr) {
         ++at;
         continue;
       }
       AppendPlain(plain, at, result);
-      result.push_back({at, at + token->text.size(), token->id});
-      plain = at += token->text.size();
+      result.push_back({at, at + match.bytes, match.token->id});
+      plain = at += match.bytes;
     }
     AppendPlain(plain, span.end, result);
   }

@@ -23,20 +23,38 @@ std::string_view AppendCertain(std::string_view bytes, std::string& out) {
   return bytes;
 }
 
+size_t LeadingSpaces(const Tokenizer& tokenizer, const DetokenizerOptions& options) {
+  return options.begins_text ? tokenizer.max_leading_spaces() : 0;
+}
+
+// What is left of `bytes` without the spaces of a text's beginning. `left`: how many may go; none
+// once anything else was seen.
+std::string_view WithoutLeadingSpaces(std::string_view bytes, size_t& left) {
+  while (left > 0 && bytes.starts_with(' ')) {
+    bytes.remove_prefix(1);
+    --left;
+  }
+  if (!bytes.empty()) left = 0;
+  return bytes;
+}
+
 }  // namespace
 
 Detokenizer::Detokenizer(const Tokenizer* tokenizer, DetokenizerOptions options)
-    : tokenizer_(tokenizer), options_(options) {}
+    : tokenizer_(tokenizer),
+      options_(options),
+      leading_spaces_left_(LeadingSpaces(*tokenizer, options)) {}
 
 std::string Detokenizer::Add(int32_t id) {
   if (options_.skip_special_tokens && tokenizer_->is_special(id)) return "";
-  tail_.append(tokenizer_->TokenBytes(id));
+  tail_.append(WithoutLeadingSpaces(tokenizer_->TokenBytes(id), leading_spaces_left_));
   std::string delta;
   tail_ = std::string(AppendCertain(tail_, delta));
   return delta;
 }
 
 std::string Detokenizer::Finish() {
+  leading_spaces_left_ = LeadingSpaces(*tokenizer_, options_);
   // The tail is the start of one character: one maximal subpart.
   return std::exchange(tail_, "").empty() ? "" : std::string(kReplacementCharacter);
 }
@@ -44,9 +62,10 @@ std::string Detokenizer::Finish() {
 std::string DecodeTokens(const Tokenizer& tokenizer, std::span<const int32_t> ids,
                          DetokenizerOptions options) {
   std::string bytes;
+  size_t leading_spaces_left = LeadingSpaces(tokenizer, options);
   for (const int32_t id : ids) {
     if (options.skip_special_tokens && tokenizer.is_special(id)) continue;
-    bytes.append(tokenizer.TokenBytes(id));
+    bytes.append(WithoutLeadingSpaces(tokenizer.TokenBytes(id), leading_spaces_left));
   }
   return SanitizeUtf8(bytes);
 }

@@ -20,6 +20,9 @@ namespace cairn {
 struct DetokenizerOptions {
   // Leaves out the text of control tokens.
   bool skip_special_tokens = true;
+  // The ids are a text from its beginning, so the space that the tokenizer puts before every text
+  // goes. What continues a prompt keeps it.
+  bool begins_text = false;
 };
 
 class Detokenizer {
@@ -40,7 +43,8 @@ class Detokenizer {
  private:
   const Tokenizer* const tokenizer_;
   const DetokenizerOptions options_;
-  std::string tail_;  // The incomplete character, at most 3 bytes.
+  std::string tail_;            // The incomplete character, at most 3 bytes.
+  size_t leading_spaces_left_;  // that may still be taken off
 };
 
 // The text of all the ids at once.

@@ -44,20 +44,31 @@ PreTokenizer::Matcher::~Matcher() {
 }
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(
-    const std::vector<std::string>& patterns) {
+    const std::vector<SplitStage>& stages) {
+  if (static_cast<int64_t>(stages.size()) > kMaxSplitStages) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pre-tokenizer: too many split stages: count=", stages.size(), " limit=", kMaxSplitStages));
+  }
   std::unique_ptr<PreTokenizer> result(new PreTokenizer());
-  for (const std::string& source : patterns) {
-    ASSIGN_OR_RETURN(const std::string pattern, WithUnicodeSpaces(source));
+  for (const SplitStage& stage : stages) {
+    if (static_cast<int64_t>(stage.pattern.size()) > kMaxPatternBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pre-tokenizer: pattern is too long: bytes=", stage.pattern.size(),
+                       " limit=", kMaxPatternBytes));
+    }
+    ASSIGN_OR_RETURN(const std::string pattern, WithUnicodeSpaces(stage.pattern));
     int error = 0;
     PCRE2_SIZE at = 0;
-    pcre2_code* code =
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
+    // The reference's `$` and `^` stand at every line.
+    constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                     kOptions, &error, &at, nullptr);
     if (code == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("pre-tokenizer: not a regular expression: \"",
-                                                     Printable(source), "\" ", ErrorText(error)));
+                                                     Printable(stage.pattern), "\" ",
+                                                     ErrorText(error)));
     }
-    result->stages_.push_back(code);
+    result->stages_.push_back({code, stage.behavior});
     // Without the just-in-time compiler matching is slower, not different.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   }
@@ -65,7 +76,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(
 }
 
 PreTokenizer::~PreTokenizer() {
-  for (pcre2_code* code : stages_) pcre2_code_free(code);
+  for (const Stage& stage : stages_) pcre2_code_free(stage.code);
 }
 
 absl::Status PreTokenizer::Split(std::string_view text, const Matcher& matcher,
@@ -74,18 +85,13 @@ absl::Status PreTokenizer::Split(std::string_view text, const Matcher& matcher,
   return SplitFrom(0, text, matcher, piece);
 }
 
-absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, const Matcher& matcher,
-                                     absl::FunctionRef<void(std::string_view)> piece) const {
-  if (stage == stages_.size()) {
-    piece(text);
-    return absl::OkStatus();
-  }
-  size_t done = 0;  // All before is given out.
-  size_t from = 0;
+absl::StatusOr<PreTokenizer::Match> PreTokenizer::NextMatch(size_t stage, std::string_view text,
+                                                            size_t from,
+                                                            const Matcher& matcher) const {
   while (from < text.size()) {
     const int found =
-        pcre2_match(stages_[stage], reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                    PCRE2_NO_UTF_CHECK, matcher.match_, matcher.context_);
+        pcre2_match(stages_[stage].code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                    from, PCRE2_NO_UTF_CHECK, matcher.match_, matcher.context_);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
       return absl::ResourceExhaustedError(
@@ -93,20 +99,44 @@ absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, const 
                        " bytes=", text.size()));
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(matcher.match_);
-    const size_t begin = ends[0], end = ends[1];
-    if (end <= begin) {  // An empty match is no piece; go on behind the next character.
-      from = std::max(begin, from) + 1;
-      while (from < text.size() && (static_cast<uint8_t>(text[from]) & 0xC0) == 0x80) ++from;
-      continue;
-    }
-    if (begin > done) {
-      RETURN_IF_ERROR(SplitFrom(stage + 1, text.substr(done, begin - done), matcher, piece));
-    }
-    RETURN_IF_ERROR(SplitFrom(stage + 1, text.substr(begin, end - begin), matcher, piece));
-    done = from = end;
+    if (ends[1] > ends[0]) return Match{ends[0], ends[1]};
+    // An empty match is no piece; go on behind the next character.
+    from = std::max<size_t>(ends[0], from) + 1;
+    while (from < text.size() && (static_cast<uint8_t>(text[from]) & 0xC0) == 0x80) ++from;
   }
-  if (done < text.size()) return SplitFrom(stage + 1, text.substr(done), matcher, piece);
-  return absl::OkStatus();
+  return Match{text.size(), text.size()};
+}
+
+absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, const Matcher& matcher,
+                                     absl::FunctionRef<void(std::string_view)> piece) const {
+  if (stage == stages_.size()) {
+    piece(text);
+    return absl::OkStatus();
+  }
+  const auto next_stage = [&](size_t begin, size_t end) {
+    if (begin == end) return absl::OkStatus();
+    return SplitFrom(stage + 1, text.substr(begin, end - begin), matcher, piece);
+  };
+  const SplitBehavior behavior = stages_[stage].behavior;
+  size_t done = 0;  // All before is given out.
+  size_t from = 0;
+  while (from < text.size()) {
+    ASSIGN_OR_RETURN(const Match match, NextMatch(stage, text, from, matcher));
+    if (behavior == SplitBehavior::kMergedWithPrevious) {
+      // Right behind another match `done` is where this one begins: it stays alone.
+      RETURN_IF_ERROR(next_stage(done, match.end));
+      done = match.end;
+    } else {
+      RETURN_IF_ERROR(next_stage(done, match.begin));
+      done = match.begin;
+    }
+    if (behavior == SplitBehavior::kIsolated) {
+      RETURN_IF_ERROR(next_stage(match.begin, match.end));
+      done = match.end;
+    }
+    from = match.end;
+  }
+  return next_stage(done, text.size());
 }
 
 absl::StatusOr<std::string> WithUnicodeSpaces(std::string_view pattern) {

@@ -20,12 +20,29 @@ struct pcre2_real_match_data_8;
 
 namespace cairn {
 
+inline constexpr int64_t kMaxSplitStages = 16;
+inline constexpr int64_t kMaxPatternBytes = 16384;
+
+// What becomes of a match of a pattern and of what lies between two matches.
+enum class SplitBehavior : uint8_t {
+  kIsolated,            // each is a piece
+  kMergedWithPrevious,  // a match ends the piece before it
+  kMergedWithNext,      // a match begins the piece after it
+};
+
+struct SplitStage {
+  std::string pattern;  // a regular expression
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+};
+
 class PreTokenizer {
  public:
-  // Errors: InvalidArgument with the pattern if one is not a regular expression; Unimplemented if
-  // it has a class within a class or `&&`, which PCRE2 reads otherwise than the reference.
+  // Each stage cuts the pieces of the one before it.
+  // Errors: InvalidArgument with the pattern if one is not a regular expression or too long;
+  // Unimplemented if it has a class within a class or `&&`, which PCRE2 reads otherwise than the
+  // reference.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> Create(
-      const std::vector<std::string>& patterns);
+      const std::vector<SplitStage>& stages);
   ~PreTokenizer();
   PreTokenizer(const PreTokenizer&) = delete;
   PreTokenizer& operator=(const PreTokenizer&) = delete;
@@ -52,11 +69,25 @@ class PreTokenizer {
                      absl::FunctionRef<void(std::string_view)> piece) const;
 
  private:
+  struct Stage {
+    pcre2_real_code_8* code;  // owned
+    SplitBehavior behavior;
+  };
+  // A stretch of a stage's text.
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
   PreTokenizer() = default;
   absl::Status SplitFrom(size_t stage, std::string_view text, const Matcher& matcher,
                          absl::FunctionRef<void(std::string_view)> piece) const;
+  // The first match at or after `from` that is not empty; one at the end of the text if there is
+  // none.
+  absl::StatusOr<Match> NextMatch(size_t stage, std::string_view text, size_t from,
+                                  const Matcher& matcher) const;
 
-  std::vector<pcre2_real_code_8*> stages_;  // owned
+  std::vector<Stage> stages_;
 };
 
 // `pattern` with \s and \S spelled out as Unicode's White_Space, which PCRE2 takes more widely.

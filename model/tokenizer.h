@@ -1,7 +1,8 @@
 // Text to token ids and back, as the model's own files define it.
 //
-// Two loaders (GGUF metadata, tokenizer.json) fill one TokenizerSpec; one engine runs it. What a
-// file asks for and this engine does not do is refused at load by its name, never approximated.
+// A loader for each kind of file (GGUF metadata, tokenizer.json, tokenizer.model ...) fills one
+// TokenizerSpec; one engine runs it. What a file asks for and this engine does not do is refused at
+// load by its name, never approximated.
 //
 // Thread: any; a Tokenizer does not change after it was made.
 #pragma once
@@ -19,9 +20,12 @@
 namespace cairn {
 
 class AddedTokens;
-class ByteLevelBpe;
 class Checkpoint;
 class PreTokenizer;
+class SubwordModel;
+class TextNormalizer;
+enum class PartPosition : uint8_t;
+enum class UserPieces : uint8_t;
 struct TextSpan;
 struct TokenizerSpec;
 
@@ -52,7 +56,8 @@ class Tokenizer {
   // (model, pre-tokenizer, normalizer ...) that is unknown; NotFound if there is no vocabulary.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(TokenizerSpec spec);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromCheckpoint(const Checkpoint& checkpoint);
-  // `path`: a GGUF file, a tokenizer.json, or a folder with a tokenizer.json.
+  // `path`: a GGUF file, a tokenizer's file of any kind, or a folder with one; what it is, is told
+  // by its content.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFile(const std::string& path);
 
   ~Tokenizer();
@@ -74,6 +79,10 @@ class Tokenizer {
   // Control tokens (end of turn ...), whose text is not shown to users.
   bool is_special(int32_t id) const;
 
+  // How many spaces at the beginning of a text that is put together from its tokens belong to no
+  // text, at most: what the tokenizer itself puts before every text.
+  size_t max_leading_spaces() const { return max_leading_spaces_; }
+
   // Ids are below this. The model may have more logits: those rows must never be sampled.
   int32_t vocab_size() const { return static_cast<int32_t>(token_offsets_.size()) - 1; }
   std::optional<int32_t> bos_id() const { return bos_id_; }
@@ -86,12 +95,27 @@ class Tokenizer {
  private:
   Tokenizer();
 
+  // How the plain parts of a text are encoded.
+  struct PartOptions;
+
+  void AddTokenBytes(const TokenizerSpec& spec);
   absl::Status EncodeSpans(std::string_view text, std::span<const TextSpan> spans,
+                           const PartOptions& options, std::vector<int32_t>& ids) const;
+  absl::Status EncodePlain(std::string_view text, PartPosition position, const PartOptions& options,
                            std::vector<int32_t>& ids) const;
+  absl::Status EncodeNormalized(std::string_view text, PartPosition position,
+                                const PartOptions& options, std::vector<int32_t>& ids) const;
+  absl::Status EncodePieces(std::string_view text, PartPosition position,
+                            const PartOptions& options, std::vector<int32_t>& ids) const;
+  // Of what comes after token `id`.
+  PartPosition PositionAfter(int32_t id) const;
 
   std::unique_ptr<AddedTokens> added_tokens_;
+  std::unique_ptr<TextNormalizer> normalizer_;
+  std::unique_ptr<TextNormalizer> piece_normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  std::unique_ptr<ByteLevelBpe> bpe_;
+  std::unique_ptr<SubwordModel> model_;
+  size_t max_leading_spaces_ = 0;
   std::string token_bytes_;             // The bytes of all tokens, one after another.
   std::vector<int64_t> token_offsets_;  // [V + 1] into token_bytes_.
   std::vector<bool> special_;           // [V]

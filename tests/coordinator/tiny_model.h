@@ -41,7 +41,7 @@ inline std::unique_ptr<Tokenizer> TinyTokenizer(bool add_bos, bool add_eos = fal
     token.special = true;
     spec.added_tokens.push_back(token);
   }
-  spec.split_patterns.emplace_back(kGpt2SplitPattern);
+  spec.split_stages.push_back({std::string(kGpt2SplitPattern)});
   spec.bos_id = kBegin;
   spec.eos_id = kTurnEnd;
   spec.add_bos = add_bos;

@@ -130,7 +130,7 @@ TEST_F(DetokenizerTest, StreamsGoldenTokenSequences) {
     SmallVocabulary vocabulary;
     std::vector<int32_t> ids;
     for (const std::string hex : c["pieces"]) {
-      const std::string token = ToByteLevel(FromHex(hex));
+      const std::string token = EncodeByteLevelText(FromHex(hex));
       auto& tokens = vocabulary.spec.tokens;
       auto found = std::find(tokens.begin(), tokens.end(), token);
       if (found == tokens.end()) found = tokens.insert(tokens.end(), token);

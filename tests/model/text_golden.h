@@ -11,7 +11,6 @@
 
 #include "model/byte_level_bpe.h"
 #include "model/tokenizer_spec.h"
-#include "model/unicode.h"
 
 namespace cairn {
 
@@ -36,13 +35,6 @@ inline std::string FromHex(const std::string& hex) {
   return bytes;
 }
 
-// `bytes` in the byte-level alphabet.
-inline std::string ToByteLevel(const std::string& bytes) {
-  std::string text;
-  for (const char c : bytes) AppendUtf8(ByteLevelCharacter(static_cast<uint8_t>(c)), text);
-  return text;
-}
-
 // Tokens 0..255 are the bytes; then a few merges; then control tokens.
 struct SmallVocabulary {
   TokenizerSpec spec;
@@ -51,7 +43,7 @@ struct SmallVocabulary {
 
   SmallVocabulary() {
     for (int byte = 0; byte < 256; ++byte) {
-      spec.tokens.push_back(ToByteLevel(std::string(1, static_cast<char>(byte))));
+      spec.tokens.push_back(EncodeByteLevelText(std::string(1, static_cast<char>(byte))));
     }
     for (const auto& [left, right] :
          std::vector<std::pair<std::string, std::string>>{{"h", "e"},
@@ -65,10 +57,10 @@ struct SmallVocabulary {
                                                           {" wor", "ld"},
                                                           {"a", "a"},
                                                           {"aa", "aa"}}) {
-      spec.merges.emplace_back(ToByteLevel(left), ToByteLevel(right));
-      spec.tokens.push_back(ToByteLevel(left + right));
+      spec.merges.emplace_back(EncodeByteLevelText(left), EncodeByteLevelText(right));
+      spec.tokens.push_back(EncodeByteLevelText(left + right));
     }
-    spec.split_patterns = {std::string(kGpt2SplitPattern)};
+    spec.split_stages = {{std::string(kGpt2SplitPattern)}};
     first_added = static_cast<int32_t>(spec.tokens.size());
     begin = Add("<|begin|>", true);
     end = Add("<|end|>", true);

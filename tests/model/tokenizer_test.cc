@@ -62,7 +62,7 @@ json ToTokenizerJson(const TokenizerSpec& spec) {
                      {"special", token.special},
                      {"normalized", token.normalized}});
   }
-  for (const std::string& pattern : spec.split_patterns) {
+  for (const auto& [pattern, behavior] : spec.split_stages) {
     stages.push_back(
         {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}});
   }
@@ -95,7 +95,7 @@ TEST(TokenizerTest, MergesPairsByRankAndSplitsWords) {
 // Byte-pair encoding as it is defined: the pair of least rank first, the leftmost of equals.
 Ids EncodeByDefinition(const SmallVocabulary& vocabulary, const std::string& word) {
   std::vector<std::string> symbols;
-  for (const char c : word) symbols.push_back(ToByteLevel(std::string(1, c)));
+  for (const char c : word) symbols.push_back(EncodeByteLevelText(std::string(1, c)));
   while (true) {
     size_t best_rank = vocabulary.spec.merges.size(), best = 0;
     for (size_t i = 0; i + 1 < symbols.size(); ++i) {
@@ -272,9 +272,9 @@ TEST(TokenizerTest, RefusesHostileVocabulariesWithOneClearLine) {
          s = TokenizerSpec();
          s.tokens = {"ab", "cd"};
        }},
-      {"not a regular expression", [](auto& s) { s.split_patterns = {"(unclosed"}; }},
-      {"class within a class", [](auto& s) { s.split_patterns = {"[a[bc]]"}; }},
-      {"too many split stages", [](auto& s) { s.split_patterns.assign(17, "a"); }},
+      {"not a regular expression", [](auto& s) { s.split_stages = {{"(unclosed"}}; }},
+      {"class within a class", [](auto& s) { s.split_stages = {{"[a[bc]]"}}; }},
+      {"too many split stages", [](auto& s) { s.split_stages.assign(17, {"a"}); }},
       {"too many tokens", [](auto& s) { s.tokens.resize(kMaxVocabulary + 1); }},
   };
   for (const Case& c : cases) {
@@ -288,7 +288,7 @@ TEST(TokenizerTest, RefusesHostileVocabulariesWithOneClearLine) {
 
 TEST(TokenizerTest, ARunawayPatternEndsWithAnError) {
   TokenizerSpec spec = SmallVocabulary().spec;
-  spec.split_patterns = {"(a|aa)+[bc]"};
+  spec.split_stages = {{"(a|aa)+[bc]"}};
   const auto tokenizer = MakeTokenizer(std::move(spec));
   const absl::StatusOr<Ids> ids = tokenizer->Encode(std::string(200, 'a'), {});
   EXPECT_EQ(ids.status().code(), absl::StatusCode::kResourceExhausted) << ids.status();
@@ -437,17 +437,22 @@ TEST(TokenizerJsonTest, RefusesWhatItDoesNotKnowByName) {
   };
   const std::vector<Case> cases = {
       {"/model/type", "WordPiece", "model is not supported: WordPiece"},
-      {"/model/byte_fallback", true, "model.byte_fallback is not supported"},
+      {"/model/byte_fallback", true, "model.byte_fallback with ByteLevel is not supported"},
       {"/model/dropout", 0.1, "model.dropout is not supported"},
       {"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix is not supported"},
       {"/normalizer", {{"type", "Lowercase"}}, "normalizer is not supported: Lowercase"},
+      {"/pre_tokenizer/pretokenizers/0/type", "WhitespaceSplit",
+       "pre_tokenizer is not supported: WhitespaceSplit"},
       {"/pre_tokenizer/pretokenizers/0/type", "Metaspace",
-       "pre_tokenizer is not supported: Metaspace"},
+       "Metaspace replacement is not supported"},
       {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "Split behavior is not supported"},
       {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true,
-       "add_prefix_space is not supported"},
-      {"/pre_tokenizer/pretokenizers/1", {{"type", "Digits"}}, "no ByteLevel stage"},
-      {"/decoder/type", "WordPiece", "decoder is not supported: WordPiece"},
+       "add_prefix_space after another stage is not supported"},
+      {"/pre_tokenizer/pretokenizers/1",
+       {{"type", "Digits"}},
+       "decoder is not supported: ByteLevel"},
+      {"/decoder/type", "WordPiece",
+       "decoder of a ByteLevel pre_tokenizer is not supported: WordPiece"},
       {"/post_processor",
        {{"type", "BertProcessing"}},
        "post_processor is not supported: BertProcessing"},

@@ -34,7 +34,7 @@ class RankHostTest : public testing::TestWithParam<bool> {
     config_ = *LoadModelConfig(*checkpoint_);
     TokenizerSpec spec;
     spec.tokens = {"a", "b"};
-    spec.split_patterns.emplace_back(kGpt2SplitPattern);
+    spec.split_stages.push_back({std::string(kGpt2SplitPattern)});
     tokenizer_ = *Tokenizer::Create(std::move(spec));
     host_ = std::make_unique<RankHost>(
         RankHost::Options{.collective_timeout = kTimeout}, &secret_,
