@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<PieceVocabulary>> PieceVocabulary::Create(
     if (text.empty() || type == PieceType::kReserved) continue;
     if (type == PieceType::kByte) {
       if (spec.byte_fallback) RETURN_IF_ERROR(vocabulary->AddByte(text, id));
-      continue;
+      if (!spec.text_spells_bytes) continue;
     }
     vocabulary->ids_.emplace(absl::string_view(text.data(), text.size()), id);
     vocabulary->max_piece_bytes_ = std::max(vocabulary->max_piece_bytes_, text.size());

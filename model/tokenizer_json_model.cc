@@ -157,6 +157,7 @@ absl::Status ReadJsonModel(const Json& model, TokenizerSpec& spec) {
     return JsonUnsupported("model", type);
   }
   ASSIGN_OR_RETURN(spec.byte_fallback, JsonFlag(model, "byte_fallback", false));
+  spec.text_spells_bytes = true;
   spec.piece_types.assign(spec.tokens.size(), PieceType::kNormal);
   for (size_t id = 0; id < spec.tokens.size() && spec.byte_fallback; ++id) {
     if (ByteOfToken(spec.tokens[id]) >= 0) spec.piece_types[id] = PieceType::kByte;

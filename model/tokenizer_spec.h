@@ -84,9 +84,10 @@ struct TokenizerSpec {
   // Scores are added as 32-bit numbers, which decides between near equals.
   bool scores_are_float = false;
   std::optional<int32_t> unknown_id;
-  bool fuse_unknown = false;   // a run of unknown characters is one token
-  bool byte_fallback = false;  // what no piece covers becomes byte tokens
-  bool marks_spaces = false;   // kSpaceMark in a token stands for a space
+  bool fuse_unknown = false;       // a run of unknown characters is one token
+  bool byte_fallback = false;      // what no piece covers becomes byte tokens
+  bool text_spells_bytes = false;  // the text "<0x0A>" may be that byte's token
+  bool marks_spaces = false;       // kSpaceMark in a token stands for a space
   // Leading spaces that belong to no text: what the normaliser puts there.
   LeadingSpaces leading_spaces = LeadingSpaces::kKept;
 

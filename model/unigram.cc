@@ -59,10 +59,10 @@ void Unigram::Encode(std::string_view piece, UserPieces user_pieces,
 }
 
 template <typename Score>
-Score Unigram::ScoreOf(int32_t id, size_t bytes) const {
+double Unigram::ScoreOf(int32_t id, size_t bytes) const {
   if (vocabulary_->type(id) != PieceType::kUserDefined) return static_cast<Score>(scores_[id]);
   // Better than any row of other pieces.
-  return static_cast<Score>(static_cast<Score>(bytes) * static_cast<Score>(greatest_score_) - 0.1);
+  return static_cast<Score>(bytes) * static_cast<Score>(greatest_score_) - 0.1;
 }
 
 template <typename Score>
@@ -76,9 +76,11 @@ void Unigram::EncodeWith(std::string_view text, UserPieces user_pieces,
   };
   const auto unknown_score = static_cast<Score>(static_cast<Score>(least_score_) - kUnknownPenalty);
   std::vector<Best> best(text.size() + 1);
-  const auto offer = [&best](size_t begin, size_t end, Score score, int32_t id) {
+  // As in the reference, a sum is compared before it is rounded with others that were: that decides
+  // between rows of the same pieces in another order.
+  const auto offer = [&best](size_t begin, size_t end, double score, int32_t id) {
     if (best[end].begin >= 0 && score <= best[end].score) return;
-    best[end] = {score, static_cast<int32_t>(begin), id};
+    best[end] = {static_cast<Score>(score), static_cast<int32_t>(begin), id};
   };
   for (size_t begin = 0; begin < text.size();) {
     const size_t character = DecodeCharacter(text.substr(begin)).bytes;

@@ -35,7 +35,7 @@ class Unigram : public SubwordModel {
   template <typename Score>
   void EncodeWith(std::string_view text, UserPieces user_pieces, std::vector<int32_t>& ids) const;
   template <typename Score>
-  Score ScoreOf(int32_t id, size_t bytes) const;
+  double ScoreOf(int32_t id, size_t bytes) const;
 
   std::unique_ptr<PieceVocabulary> vocabulary_;
   PrefixTrie pieces_;

@@ -127,8 +127,9 @@ release() {
 
 # Every fuzz target for a while, from what the tests read of its kind on.
 fuzz() {
-  local targets=(gguf_fuzz safetensors_fuzz tokenizer_json_fuzz jinja_fuzz wire_fuzz)
-  local seeds=(models models tokenizers templates '') i corpus
+  local targets=(gguf_fuzz safetensors_fuzz tokenizer_json_fuzz tokenizer_model_fuzz jinja_fuzz
+    wire_fuzz)
+  local seeds=(models models tokenizers/small tokenizers/small templates '') i corpus
   say "fuzzing: building"
   deploy/install_packages.sh --tests --fuzz &&
     cmake -G Ninja -B build/fuzz -DCAIRN_FUZZ=ON -DCAIRN_TESTS=ON -DCMAKE_C_COMPILER=clang-14 \
@@ -204,6 +205,8 @@ if $install; then
 fi
 say "the model of the tests"
 python3 deploy/get_model.py || fail "getting the model"
+say "the vocabularies of the tests"
+python3 tests/get_tokenizers.py || echo "some are missing: their tests are skipped"
 # Without these ccache does not keep what uses a precompiled header.
 export CCACHE_SLOPPINESS=pch_defines,time_macros
 # What the sanitizers know to be the libraries' own.

@@ -28,6 +28,17 @@ TEST(PreTokenizerTest, MatchesAndWhatLiesBetweenThemArePieces) {
   EXPECT_THAT(Split({{"b+"}}, ""), ElementsAre());
 }
 
+TEST(PreTokenizerTest, AMatchMayJoinItsNeighbour) {
+  const auto split = [](SplitBehavior behavior, std::string_view text) {
+    return Split({{"-", behavior}}, text);
+  };
+  using enum SplitBehavior;
+  EXPECT_THAT(split(kMergedWithPrevious, "a-b--c-"), ElementsAre("a-", "b-", "-", "c-"));
+  EXPECT_THAT(split(kMergedWithPrevious, "-a"), ElementsAre("-", "a"));
+  EXPECT_THAT(split(kMergedWithNext, "a-b--c-"), ElementsAre("a", "-b", "-", "-c", "-"));
+  EXPECT_THAT(split(kMergedWithNext, "--"), ElementsAre("-", "-"));
+}
+
 TEST(PreTokenizerTest, AnEmptyMatchIsNoPiece) {
   EXPECT_THAT(Split({{"x*"}}, "\xC3\xA9xxa"), ElementsAre("\xC3\xA9", "xx", "a"));
 }

@@ -312,30 +312,6 @@ TEST(TokenizerTest, MatchesTheReferenceOnASmallTokenizerJson) {
   }
 }
 
-TEST(TokenizerTest, MatchesTheReferenceOnSmolLm2) {
-  if (!std::filesystem::exists(SmolLm2Path())) GTEST_SKIP() << "no " << SmolLm2Path();
-  const auto tokenizer = Tokenizer::FromFile(SmolLm2Path());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ((*tokenizer)->vocab_size(), 49152);
-  EXPECT_EQ((*tokenizer)->bos_id(), 1);
-  EXPECT_EQ((*tokenizer)->eos_id(), 2);
-  EXPECT_FALSE((*tokenizer)->add_bos());
-  std::map<int, std::string> texts;
-  for (const auto& s : ReadGolden("tokenizers/strings.json"))
-    texts[s["i"]] = FromHex(s["utf8_hex"]);
-  const auto golden = ReadGolden("tokenizers/smollm2.json");
-  for (const auto& c : golden["cases"]) {
-    const std::string& text = texts.at(c["i"]);
-    const Ids want = c["ids"];
-    EXPECT_EQ(Encode(**tokenizer, text), want) << c["i"];
-    const Ids want_special = c.contains("ids_special") ? c["ids_special"].get<Ids>() : want;
-    EXPECT_EQ(Encode(**tokenizer, text, {.parse_special = true}), want_special) << c["i"];
-  }
-  for (const auto& piece : golden["pieces"]) {
-    EXPECT_EQ((*tokenizer)->TokenBytes(piece[0]), FromHex(piece[1]));
-  }
-}
-
 TEST(TokenizerTest, BothLoadersGiveTheSameIdsOfSmolLm2) {
   if (!std::filesystem::exists(SmolLm2Path())) GTEST_SKIP() << "no " << SmolLm2Path();
   const auto checkpoint = Checkpoint::Open(SmolLm2Path());
@@ -413,6 +389,42 @@ TEST_F(GgufTokenizerTest, ThePreTokenizerSaysWhetherABeginTokenIsWanted) {
   const auto smollm = Load("smollm", "gpt2", {});
   ASSERT_TRUE(smollm.ok()) << smollm.status();
   EXPECT_FALSE((*smollm)->add_bos());
+}
+
+// Byte lengths of pieces as the `tokenizers` package cuts them by the rules of each name.
+TEST_F(GgufTokenizerTest, EveryNameOfAPreTokenizerCutsAsTheReference) {
+  std::map<int, std::string> texts;
+  for (const auto& s : ReadGolden("tokenizers/strings.json")) texts[s["i"]] = s["text"];
+  const auto golden = ReadGolden("tokenizers/split_rules.json");
+  ASSERT_EQ(golden.size(), 5u);
+  for (const auto& [name, cases] : golden.items()) {
+    ASSERT_TRUE(Load(name, "gpt2", {}).ok());
+    const auto checkpoint = Checkpoint::Open(::testing::TempDir() + "/tokenizer_test.gguf");
+    ASSERT_TRUE(checkpoint.ok());
+    const absl::StatusOr<TokenizerSpec> spec = TokenizerSpecFromGguf(**checkpoint);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto splitter = PreTokenizer::Create(spec->split_stages);
+    ASSERT_TRUE(splitter.ok()) << splitter.status();
+    const PreTokenizer::Matcher matcher;
+    for (const auto& c : cases) {
+      std::vector<int> lengths;
+      const absl::Status status = (*splitter)->Split(
+          texts.at(c[0]), matcher,
+          [&](std::string_view piece) { lengths.push_back(static_cast<int>(piece.size())); });
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(lengths, c[1].get<std::vector<int>>()) << name << " of string " << c[0];
+    }
+  }
+}
+
+TEST_F(GgufTokenizerTest, BringsTextIntoTheNormalFormOfItsPreTokenizer) {
+  const auto tokenizer = Load("qwen2", "gpt2", {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(Encode(**tokenizer, "e\xCC\x81"), Encode(**tokenizer, "\xC3\xA9"));
+  EXPECT_EQ(Encode(**tokenizer, "e\xCC\x81").size(), 2u);
+  const auto plain = Load("gpt-2", "gpt2", {});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(Encode(**plain, "e\xCC\x81").size(), 3u);
 }
 
 TEST_F(GgufTokenizerTest, RefusesUnknownKindsByName) {
