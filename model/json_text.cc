@@ -1,6 +1,8 @@
 #include "model/json_text.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -37,6 +39,43 @@ int Depth(std::string_view text) {
   return deepest;
 }
 
+// Looks for a key that is twice in one object. A pass of its own: the parser's callback would make
+// lists of many objects cost the square of their number.
+class KeyWatch : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const std::optional<std::string>& duplicate() const { return duplicate_; }
+
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!duplicate_.has_value() && !keys_.back().insert(name).second) duplicate_ = name;
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::unordered_set<std::string>> keys_;  // of each open object
+  std::optional<std::string> duplicate_;
+};
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const JsonLimits& limits) {
@@ -48,28 +87,16 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const JsonLimits
     return absl::InvalidArgumentError(
         absl::StrCat("JSON is nested too deeply: depth=", depth, " limit=", limits.max_depth));
   }
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::unordered_set<std::string>> keys;  // of each open object
-  std::string duplicate;
-  bool has_duplicate = false;
-  const auto watch = [&](int, Event event, nlohmann::json& parsed) {
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!has_duplicate && !keys.back().insert(key).second) {
-        has_duplicate = true;
-        duplicate = key;
-      }
-    }
-    return true;
-  };
-  nlohmann::json json = nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
-  if (has_duplicate) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a JSON object has the key \"", Printable(duplicate), "\" twice"));
+  KeyWatch watch;
+  if (!nlohmann::json::sax_parse(text, &watch)) {
+    return absl::InvalidArgumentError("not valid JSON");
   }
+  if (watch.duplicate().has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a JSON object has the key \"", Printable(*watch.duplicate()), "\" twice"));
+  }
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
   return json;
 }
 
