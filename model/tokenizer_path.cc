@@ -89,6 +89,20 @@ bool IsTekken(const std::string& path, std::string_view text) {
          text.substr(0, 4096).find("\"default_num_special_tokens\"") != text.npos;
 }
 
+// Makes the piece `id` a control token, if it is a piece of the user: some model files do not tell
+// the two apart, and what the model was taught to end a turn with must not be found in content.
+absl::Status MakeControlToken(int32_t id, const Json& token, TokenizerSpec& spec) {
+  ASSIGN_OR_RETURN(const bool special, JsonFlag(token, "special", false));
+  if (!special || spec.piece_types[id] != PieceType::kUserDefined) return absl::OkStatus();
+  spec.piece_types[id] = PieceType::kReserved;
+  for (AddedToken& added : spec.added_tokens) {
+    if (added.id != id) continue;
+    added.special = true;
+    added.is_piece = false;
+  }
+  return absl::OkStatus();
+}
+
 // Tokens that were added to a SentencePiece model live in tokenizer_config.json.
 absl::Status AddTokensOfConfig(const Json& config, TokenizerSpec& spec) {
   const Json& tokens = JsonMember(config, "added_tokens_decoder");
@@ -100,8 +114,11 @@ absl::Status AddTokensOfConfig(const Json& config, TokenizerSpec& spec) {
   for (const auto& [key, token] : tokens.items()) {
     const Json number = Json::parse(key, nullptr, false);
     ASSIGN_OR_RETURN(const int32_t id, JsonTokenId(number, "added_tokens_decoder id"));
-    if (static_cast<size_t>(id) < spec.tokens.size()) continue;  // the model has it
-    RETURN_IF_ERROR(ReadJsonAddedToken(token, id, spec));
+    if (static_cast<size_t>(id) < spec.tokens.size()) {
+      RETURN_IF_ERROR(MakeControlToken(id, token, spec));
+    } else {
+      RETURN_IF_ERROR(ReadJsonAddedToken(token, id, spec));
+    }
   }
   return absl::OkStatus();
 }

@@ -374,12 +374,17 @@ TEST(TokenizerPathTest, AFolderIsSearchedForEveryKind) {
   std::filesystem::copy_file(SmallFile("bpe_user.model"), folder / "tokenizer.model");
   std::ofstream(folder / "tokenizer_config.json")
       << R"({"add_bos_token": false, "eos_token": "<mask>",
-             "added_tokens_decoder": {"0": {"content": "<unk>", "special": true},
+             "added_tokens_decoder": {"4": {"content": "<sep>", "special": true},
                                       "500": {"content": "<extra>", "special": true}}})";
   const auto tokenizer = Tokenizer::FromFile(folder.string());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_FALSE((*tokenizer)->add_bos());
   EXPECT_EQ((*tokenizer)->FindAddedToken("<extra>"), 500);
+  // A piece of the user in the model file, but a control token by the configuration.
+  ASSERT_EQ((*tokenizer)->FindAddedToken("<sep>"), 4);
+  EXPECT_TRUE((*tokenizer)->is_special(4));
+  EXPECT_THAT(Encode(**tokenizer, "a<sep>"), ::testing::Not(::testing::Contains(4)));
+  EXPECT_THAT(Encode(**tokenizer, "a<sep>", {.parse_special = true}), ::testing::Contains(4));
   EXPECT_EQ((*tokenizer)->eos_id(), (*tokenizer)->FindAddedToken("<mask>"));
   std::filesystem::copy_file(SmallFile("first.json"), folder / "tokenizer.json");
   const auto json_first = Tokenizer::FromFile(folder.string());
