@@ -38,8 +38,12 @@ absl::StatusOr<ResolvedRankOptions> Resolve(const Checkpoint& checkpoint, const 
     const int64_t tokens = needs.tokens_per_sequence > 0 ? std::min(needs.tokens_per_sequence,
                                                                     resolved.options.context_length)
                                                          : resolved.options.context_length;
-    const int64_t blocks = (tokens + flags.block_tokens - 1) / flags.block_tokens + 1;
-    options.num_blocks = static_cast<int32_t>(blocks * needs.max_running);
+    const int64_t blocks = MostBlocksOfSequence({.block_tokens = flags.block_tokens,
+                                                 .max_step_tokens = options.max_step_tokens,
+                                                 .groups = resolved.kv_groups},
+                                                tokens + flags.block_tokens);
+    options.num_blocks = static_cast<int32_t>(
+        std::min<int64_t>(blocks * needs.max_running, std::numeric_limits<int32_t>::max()));
   }
   return ResolveRankOptions(checkpoint, config, options);
 }
@@ -61,13 +65,16 @@ absl::Status OfflineEngine::StartEngine(const EngineFlags& flags, const OfflineN
       LocalGroup::Start(*checkpoint_, config_, resolved, FollowerPlace::kProcesses, nullptr));
   weight_bytes_ = group->leader().weight_bytes() * resolved.options.size;
   num_threads_ = resolved.options.num_threads * resolved.options.size;
-  kv_bytes_per_token_ = resolved.kv_bytes_per_block / resolved.options.block_tokens;
+  for (const KvGroup& table_group : resolved.kv_groups)
+    kv_bytes_per_token_ +=
+        table_group.num_tables * resolved.kv_bytes_per_block / resolved.options.block_tokens;
   Rank* leader = &group->leader();
   // The pool lives and dies with this process, so its keys need no fingerprint of the weights.
   const BlockKey root = IdentityRoot(KvIdentity{.block_tokens = resolved.options.block_tokens});
   ASSIGN_OR_RETURN(engine_,
                    Engine::Start({.scheduler = {.num_blocks = resolved.options.num_blocks,
                                                 .block_tokens = resolved.options.block_tokens,
+                                                .groups = resolved.kv_groups,
                                                 .max_running = resolved.options.max_running,
                                                 .max_step_tokens = resolved.options.max_step_tokens,
                                                 .max_waiting = 1 << 16,

@@ -33,7 +33,11 @@ struct alignas(64) Line {
   float lanes[16];
 };
 
-int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+int Padded(int dim) { return (dim + 15) / 16 * 16; }
+
+int ValueDim(const AttentionScratch::Limits& of) {
+  return Padded(of.value_dim > 0 ? of.value_dim : of.head_dim);
+}
 
 class FloatBuffer {
  public:
@@ -46,15 +50,18 @@ class FloatBuffer {
 
 // What one thread needs for itself.
 struct ThreadScratch {
-  explicit ThreadScratch(int64_t unit_rows, int64_t padded_head_dim)
+  ThreadScratch(int64_t unit_rows, int64_t head_dim, int64_t part_floats, bool is_latent)
       : scores(int64_t{kMaxStripRows} * kAttentionTile),
-        queries(unit_rows * padded_head_dim),
-        parts(unit_rows * (kPartHeader + padded_head_dim)),
-        totals(unit_rows * (kPartHeader + padded_head_dim)),
+        queries(unit_rows * head_dim),
+        parts(unit_rows * part_floats),
+        totals(unit_rows * part_floats),
+        latent_keys(is_latent ? kAttentionTile * head_dim : 0),
+        begin(static_cast<size_t>(unit_rows)),
         valid(static_cast<size_t>(unit_rows)) {}
 
   FloatBuffer scores, queries, parts, totals;
-  std::vector<int32_t> valid;
+  FloatBuffer latent_keys;  // of a tile, [group][D][16] of the pool's type
+  std::vector<int32_t> begin, valid;
 };
 
 class TeamScratch : public AttentionScratch {
@@ -62,19 +69,22 @@ class TeamScratch : public AttentionScratch {
   explicit TeamScratch(const Limits& of)
       : limits(of),
         group(of.num_heads / of.num_kv_heads),
-        padded_head_dim(PaddedHeadDim(of.head_dim)),
+        padded_head_dim(Padded(of.head_dim)),
+        part_floats(kPartHeader + ValueDim(of)),
         split_rows(SplitRows(of)),
-        split_parts(split_rows * part_floats()),
-        carry{FloatBuffer(unit_rows() * part_floats()), FloatBuffer(unit_rows() * part_floats())} {
-    for (int i = 0; i < of.num_threads; ++i) threads.emplace_back(unit_rows(), padded_head_dim);
+        split_parts(split_rows * part_floats),
+        carry{FloatBuffer(unit_rows() * part_floats), FloatBuffer(unit_rows() * part_floats)} {
+    for (int i = 0; i < of.num_threads; ++i)
+      threads.emplace_back(unit_rows(), padded_head_dim, part_floats,
+                           of.layout == KvLayout::kLatent);
   }
 
   int64_t unit_rows() const { return int64_t{kQueryPositions} * group; }
-  int64_t part_floats() const { return kPartHeader + padded_head_dim; }
 
   const Limits limits;
   const int group;
   const int padded_head_dim;
+  const int64_t part_floats;
   const int64_t split_rows;  // softmax states in flight
   FloatBuffer split_parts;
   FloatBuffer carry[2];  // of the unit that a round ends in; rounds take turns
@@ -85,7 +95,7 @@ class TeamScratch : public AttentionScratch {
   static int64_t SplitRows(const Limits& of) {
     const int64_t group = of.num_heads / of.num_kv_heads, unit_rows = kQueryPositions * group;
     if (of.max_split_units > 0) return std::max(of.max_split_units * group, unit_rows);
-    const int64_t row_bytes = (kPartHeader + PaddedHeadDim(of.head_dim)) * int64_t{sizeof(float)};
+    const int64_t row_bytes = (kPartHeader + ValueDim(of)) * int64_t{sizeof(float)};
     const int64_t tiles = (of.max_context + kAttentionTile - 1) / kAttentionTile;
     const int64_t busy = kWholeUnitsPerThread * int64_t{of.num_threads} * unit_rows;
     const int64_t bound = std::max(kMaxSplitBytes / row_bytes, busy);
@@ -100,9 +110,10 @@ struct Item {
   int num_pieces = 0;
   int head = 0;
   int num_rows = 0;  // positions * group
+  int first_tile = 0;
   int last_position = 0;
 
-  int num_tiles() const { return last_position / kAttentionTile + 1; }
+  int end_tile() const { return last_position / kAttentionTile + 1; }
 };
 
 // Consecutive pieces of an item that read one tile together.
@@ -135,11 +146,15 @@ class Pass {
         team_(team),
         mine_(team.threads[static_cast<size_t>(context.thread())]),
         group_(args.num_heads / args.kv.num_kv_heads),
-        part_floats_(kPartHeader + args.kv.head_dim),
+        is_latent_(args.kv.layout == KvLayout::kLatent),
+        value_dim_(args.value_dim > 0 ? args.value_dim : args.head_dim),
+        padded_value_dim_(is_latent_ ? args.kv.value_dim : args.kv.head_dim),
+        part_floats_(kPartHeader + padded_value_dim_),
         element_bytes_(Info(args.kv.dtype).block_bytes) {
     tile_.dtype = args.kv.dtype;
-    tile_.head_dim = args.kv.head_dim;
-    tile_.key_stride = args.kv.block_tokens;
+    tile_.value_dim = padded_value_dim_;
+    tile_.value_stride = args.kv.head_dim;
+    tile_.key_stride = is_latent_ ? kGroupTokens : args.kv.block_tokens;
   }
 
   void AttendWhole();
@@ -163,10 +178,12 @@ class Pass {
   };
 
   Item ItemOf(const AttentionPlan::Item& of, int head) const;
+  int FirstGroup(const Unit& unit) const;
   template <class Visit>
   void VisitRuns(const Item& item, int tile, Visit visit) const;
   void Pack(const Unit& unit);
   void FillTile(const Unit& unit, const Unit* next);
+  void FillLatentTile(const Unit& unit, const Unit* next);
   void Attend(const Unit& unit, const Unit* next);
   void AttendItem(const Item& item);
   void ClearTotal(float* total) const;
@@ -189,6 +206,8 @@ class Pass {
   TeamScratch& team_;
   ThreadScratch& mine_;
   const int group_;
+  const bool is_latent_;
+  const int value_dim_, padded_value_dim_;
   const int64_t part_floats_;
   const int element_bytes_;
   AttentionTile tile_;
@@ -200,6 +219,7 @@ Item Pass::ItemOf(const AttentionPlan::Item& of, int head) const {
           .num_pieces = of.num_pieces,
           .head = head,
           .num_rows = of.num_positions * group_,
+          .first_tile = of.first_tile,
           .last_position = of.last_position};
 }
 
@@ -243,13 +263,20 @@ void Pass::Pack(const Unit& unit) {
   packed_ = unit;
 }
 
+// The first group of the unit's tile that any row sees. What lies before it is not looked up: its
+// blocks may be another's by now.
+int Pass::FirstGroup(const Unit& unit) const {
+  const int seen_from = args_.plan->first_token(unit.first().position(0));
+  return std::max(0, seen_from - unit.tile * kAttentionTile) / kGroupTokens;
+}
+
 void Pass::FillTile(const Unit& unit, const Unit* next) {
   const KvLayer& kv = args_.kv;
   const auto groups_of = [](const Unit& of) {
     return (of.num_tokens() + kGroupTokens - 1) / kGroupTokens;
   };
   const auto block_of = [&](const Unit& of, int group) {
-    const int token = of.tile * kAttentionTile + group * kGroupTokens;
+    const int token = of.tile * kAttentionTile + std::max(group, FirstGroup(of)) * kGroupTokens;
     return std::pair(of.first().sequence->block_table[token / kv.block_tokens],
                      int64_t{token % kv.block_tokens} * element_bytes_);
   };
@@ -270,21 +297,53 @@ void Pass::FillTile(const Unit& unit, const Unit* next) {
   }
 }
 
+// The pool has tokens as rows: their keys are turned once for all heads, of the groups that are
+// seen.
+void Pass::FillLatentTile(const Unit& unit, const Unit* next) {
+  const KvLayer& kv = args_.kv;
+  const int64_t row_bytes = int64_t{kv.head_dim} * element_bytes_;
+  const auto rows_of = [&](const Unit& of, int group) {
+    const int token = of.tile * kAttentionTile + std::max(group, FirstGroup(of)) * kGroupTokens;
+    return kv.keys(of.item.head, of.first().sequence->block_table[token / kv.block_tokens]) +
+           token % kv.block_tokens * row_bytes;
+  };
+  auto* keys = reinterpret_cast<std::byte*>(mine_.latent_keys.data());
+  const int num_groups = (unit.num_tokens() + kGroupTokens - 1) / kGroupTokens;
+  tile_.num_groups = num_groups;
+  for (int g = 0; g < num_groups; ++g, keys += kGroupTokens * row_bytes) {
+    const std::byte* rows = rows_of(unit, g);
+    if (g >= FirstGroup(unit)) cpu_.transpose_tokens(kv.dtype, rows, row_bytes, kv.head_dim, keys);
+    tile_.groups[g] = keys;
+    tile_.groups[num_groups + g] = rows;
+  }
+  for (int g = 0; g < kPrefetchGroups; ++g) {
+    const bool follows = next != nullptr && g * kGroupTokens < next->num_tokens();
+    tile_.groups[2 * num_groups + g] =
+        follows ? rows_of(*next, g) : tile_.groups[2 * num_groups - 1];
+  }
+}
+
 void Pass::Attend(const Unit& unit, const Unit* next) {
   Pack(unit);
-  FillTile(unit, next);
+  is_latent_ ? FillLatentTile(unit, next) : FillTile(unit, next);
+  const int first_token = unit.tile * kAttentionTile;
+  int32_t* begin = mine_.begin.data();
   int32_t* valid = mine_.valid.data();
   for (int p = unit.run.first_piece; p < unit.run.end_piece; ++p) {
     const AttentionPlan::Piece& piece = unit.item.pieces[p];
-    for (int r = 0; r < piece.num_positions * group_; ++r)
-      *valid++ =
-          std::min(kAttentionTile, piece.position(r / group_) + 1 - unit.tile * kAttentionTile);
+    for (int r = 0; r < piece.num_positions * group_; ++r) {
+      const int position = piece.position(r / group_);
+      *begin++ = std::clamp(args_.plan->first_token(position) - first_token, 0, kAttentionTile);
+      *valid++ = std::min(kAttentionTile, position + 1 - first_token);
+    }
   }
   cpu_.attend_tile({.tile = &tile_,
                     .head_dim = args_.head_dim,
                     .queries = mine_.queries.data(),
                     .num_rows = unit.run.num_rows,
+                    .begin = args_.plan->window > 0 ? mine_.begin.data() : nullptr,
                     .valid = mine_.valid.data(),
+                    .score_cap = args_.score_cap,
                     .scores = mine_.scores.data(),
                     .parts = unit.parts});
 }
@@ -300,8 +359,8 @@ void Pass::Finish(const Item& item, const AttentionPlan::Piece& piece, int row,
   const int64_t step_row = piece.sequence->first_row + piece.first + row / group_;
   const int64_t head = int64_t{item.head} * group_ + row % group_;
   std::byte* out = args_.out.row(step_row) +
-                   head * BlocksFor(args_.head_dim) * Activations::BlockBytes(args_.out.format);
-  cpu_.finish_attention(total, args_.head_dim, args_.out.format, out);
+                   head * BlocksFor(value_dim_) * Activations::BlockBytes(args_.out.format);
+  cpu_.finish_attention(total, value_dim_, args_.out.format, out);
 }
 
 // Of one piece.
@@ -309,13 +368,13 @@ void Pass::AttendItem(const Item& item) {
   float* totals = mine_.totals.data();
   const Run run = {.end_piece = 1, .num_rows = item.num_rows};
   for (int r = 0; r < item.num_rows; ++r) ClearTotal(totals + r * part_floats_);
-  for (int tile = 0; tile < item.num_tiles(); ++tile) {
+  for (int tile = item.first_tile; tile < item.end_tile(); ++tile) {
     const Unit unit = {.item = item, .run = run, .tile = tile, .parts = mine_.parts.data()};
     Unit next = unit;
     ++next.tile;
-    Attend(unit, next.tile < item.num_tiles() ? &next : nullptr);
+    Attend(unit, next.tile < item.end_tile() ? &next : nullptr);
     for (int r = 0; r < item.num_rows; ++r)
-      cpu_.merge_attention(unit.parts + r * part_floats_, args_.kv.head_dim,
+      cpu_.merge_attention(unit.parts + r * part_floats_, padded_value_dim_,
                            totals + r * part_floats_);
   }
   for (int r = 0; r < item.num_rows; ++r)
@@ -337,8 +396,9 @@ Cursor Pass::WalkRound(Cursor from, Visit visit) const {
   for (; cursor.item < args_.plan->split.size(); ++cursor.item, cursor.head = 0) {
     for (; cursor.head < args_.kv.num_kv_heads; ++cursor.head) {
       const Item item = ItemOf(args_.plan->split[cursor.item], cursor.head);
+      cursor.tile = std::max(cursor.tile, item.first_tile);
       const int64_t fit = (team_.split_rows - used) / item.num_rows;
-      const int64_t end = std::min<int64_t>(item.num_tiles(), cursor.tile + fit);
+      const int64_t end = std::min<int64_t>(item.end_tile(), cursor.tile + fit);
       if (fit > 0)
         visit(Segment{.item = item,
                       .first_tile = cursor.tile,
@@ -346,7 +406,7 @@ Cursor Pass::WalkRound(Cursor from, Visit visit) const {
                       .first_part = used});
       used += (end - cursor.tile) * item.num_rows;
       cursor.tile = static_cast<int>(end);
-      if (end < item.num_tiles()) return cursor;
+      if (end < item.end_tile()) return cursor;
       cursor.tile = 0;
     }
   }
@@ -404,10 +464,11 @@ void Pass::MergeRound(const Cursor& from, int round) {
         if (turn % context_.num_threads() != context_.thread()) continue;
         const int64_t row = first_row + r;
         ClearTotal(total);
-        if (segment.first_tile > 0) std::memcpy(total, carried_in + row * part_floats_, part_bytes);
+        if (segment.first_tile > item.first_tile)
+          std::memcpy(total, carried_in + row * part_floats_, part_bytes);
         const float* part = team_.split_parts.data() + (segment.first_part + row) * part_floats_;
         for (int tile = segment.first_tile; tile < end_tile; ++tile) {
-          cpu_.merge_attention(part, args_.kv.head_dim, total);
+          cpu_.merge_attention(part, padded_value_dim_, total);
           part += item.num_rows * part_floats_;
         }
         if (end_tile < num_tiles)
@@ -450,6 +511,11 @@ void Check(const Context& context, const AttentionArgs& args, const TeamScratch&
   CHECK_GE(kv.head_dim, args.head_dim);
   CHECK_EQ(kv.head_dim % 16, 0);
   CHECK_LE(kv.head_dim, scratch.padded_head_dim);
+  CHECK(kv.layout == limits.layout) << "scratch for another layout";
+  const bool is_latent = kv.layout == KvLayout::kLatent;
+  CHECK_LE((is_latent ? kv.value_dim : kv.head_dim) + kPartHeader, scratch.part_floats);
+  CHECK_LE(args.value_dim, is_latent ? kv.value_dim : args.head_dim);
+  CHECK(!is_latent || (kv.num_kv_heads == 1 && kv.value_dim <= kv.head_dim)) << kv.value_dim;
   CHECK_LE(context.num_threads(), limits.num_threads);
   CHECK_LE(args.plan->sequences.size(), static_cast<size_t>(limits.max_sequences));
   int64_t rows = 0;

@@ -9,7 +9,8 @@
 // tile's maximum, weights exp(score - maximum), their sum over 16 virtual lanes (token t in lane
 // t mod 16) and a fixed tree, values summed in token order (fma). Tiles merge in ascending order.
 // Keys and values of masked or unwritten positions are never used in arithmetic that reaches the
-// output (a NaN there changes nothing).
+// output (a NaN there changes nothing). With a cap a score s becomes cap * tanh(s / cap), before
+// the tile's maximum. With a window, and in the latent layout, the order is the same.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,11 @@ struct AttentionArgs {
   int64_t query_stride = 0;
   // Query heads of the rank; the KV head of query head h is h / (num_heads / num_kv_heads).
   int num_heads = 0;
-  int head_dim = 0;                     // D_true; kv.head_dim is padded
+  int head_dim = 0;                     // D_true of queries and keys; kv.head_dim is padded
+  int value_dim = 0;                    // of values and of each head of out; 0: head_dim
+  float score_cap = 0;                  // 0: none
   const AttentionPlan* plan = nullptr;  // of the step, for this pool, its KV heads and the team
-  Activations out = {};  // [T]: head h at block h * BlocksFor(head_dim), each head a logical shard
+  Activations out = {};  // [T]: head h at block h * BlocksFor(value_dim), each head a logical shard
 };
 
 // Scratch of a team, sized once for the largest step. Grows never.
@@ -42,6 +45,8 @@ class AttentionScratch {
     int64_t max_sequences = 0;  // of a step
     int64_t max_context = 0;    // tokens of one sequence
     int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+    int value_dim = 0;  // 0: head_dim
+    KvLayout layout = KvLayout::kKeysAndValues;
     // Bounds the (sequence position, KV head, tile) softmax states in flight at once, where the
     // context is split; more than these take another round. 0: chosen from the above.
     int64_t max_split_units = 0;

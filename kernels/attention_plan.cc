@@ -19,9 +19,12 @@ int SharedTiles(const AttentionSequence& a, const AttentionSequence& b, int bloc
   return static_cast<int>(end - of_a.begin()) / (kAttentionTile / block_tokens);
 }
 
-void AddPiece(const AttentionPlan::Piece& piece, bool joins,
+void AddPiece(const AttentionPlan::Piece& piece, bool joins, int first_token,
               std::vector<AttentionPlan::Item>* items, std::vector<AttentionPlan::Piece>* pieces) {
-  if (!joins) items->push_back({.first_piece = static_cast<int>(pieces->size())});
+  if (!joins) {
+    items->push_back({.first_piece = static_cast<int>(pieces->size()),
+                      .first_tile = first_token / kAttentionTile});
+  }
   AttentionPlan::Item& item = items->back();
   ++item.num_pieces;
   item.num_positions += piece.num_positions;
@@ -32,8 +35,8 @@ void AddPiece(const AttentionPlan::Piece& piece, bool joins,
 }  // namespace
 
 AttentionPlan PlanAttention(std::span<const AttentionSequence> sequences, int block_tokens,
-                            int num_kv_heads, int num_threads) {
-  AttentionPlan plan = {.sequences = sequences};
+                            int num_kv_heads, int num_threads, int window) {
+  AttentionPlan plan = {.window = window, .sequences = sequences};
   std::vector<const AttentionSequence*> short_ones;
   for (const AttentionSequence& sequence : sequences) {
     if (sequence.num_rows == 0) continue;
@@ -47,7 +50,15 @@ AttentionPlan PlanAttention(std::span<const AttentionSequence> sequences, int bl
       AddPiece({.sequence = &sequence,
                 .first = first,
                 .num_positions = std::min(kQueryPositions, sequence.num_rows - first)},
-               false, whole ? &plan.whole : &plan.split, &plan.pieces);
+               false, plan.first_token(sequence.first_position + first),
+               whole ? &plan.whole : &plan.split, &plan.pieces);
+  }
+  if (window > 0) {
+    for (const AttentionSequence* sequence : short_ones) {
+      AddPiece({.sequence = sequence, .num_positions = sequence->num_rows}, false,
+               plan.first_token(sequence->first_position), &plan.split, &plan.pieces);
+    }
+    return plan;
   }
 
   // Neighbours in the order of their blocks share most.
@@ -65,7 +76,7 @@ AttentionPlan PlanAttention(std::span<const AttentionSequence> sequences, int bl
     const bool joins = piece.shared_tiles > 0 &&
                        plan.split.back().num_positions + piece.num_positions <= kQueryPositions;
     if (!joins) piece.shared_tiles = 0;
-    AddPiece(piece, joins, &plan.split, &plan.pieces);
+    AddPiece(piece, joins, 0, &plan.split, &plan.pieces);
     previous = sequence;
   }
   return plan;

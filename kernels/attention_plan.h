@@ -1,5 +1,5 @@
-// Which query positions of a step share a pass over the context: the same in every layer, so it is
-// made once a step.
+// Which query positions of a step share a pass over the context: the same in every layer of one
+// window, so it is made once a step for each.
 //
 // Sequences that begin with the same blocks of the pool (hits of one cached prefix, choices of one
 // prompt) read those blocks together. Source: Hydragen (Juravsky et al. 2024) and cascade inference
@@ -44,8 +44,16 @@ struct AttentionPlan {
   struct Item {
     int first_piece = 0, num_pieces = 0;
     int num_positions = 0;
+    int first_tile = 0;     // the first that any of its positions sees
     int last_position = 0;  // the highest of its pieces
   };
+
+  // The first token that a position sees.
+  int first_token(int position) const {
+    return window == 0 || position < window ? 0 : position - window + 1;
+  }
+
+  int window = 0;  // tokens that a position sees, itself included; 0: all before it
 
   std::span<const AttentionSequence> sequences = {};
   std::vector<Piece> pieces = {};
@@ -53,8 +61,9 @@ struct AttentionPlan {
   std::vector<Item> split = {};  // the context is divided among the threads as well
 };
 
-// `sequences` outlive the plan. block_tokens: of the pool.
+// `sequences` outlive the plan. block_tokens: of the pool. window: as in the plan; sequences share
+// no pass where there is one. Block tables are read from the first block that a position sees.
 AttentionPlan PlanAttention(std::span<const AttentionSequence> sequences, int block_tokens,
-                            int num_kv_heads, int num_threads);
+                            int num_kv_heads, int num_threads, int window = 0);
 
 }  // namespace cairn

@@ -19,12 +19,12 @@ inline constexpr int kPrefetchGroups = 8;  // how far ahead of its reads a kerne
 
 // Where the tokens of one tile lie. Group g holds tokens 16 g .. 16 g + 15 of the tile: element
 // (d, t) of its keys at groups[g] + d * key_stride + t, element (t, d) of its values at
-// groups[num_groups + g] + t * head_dim + d, in elements of `dtype`. Both are head_dim pieces of 16
-// elements.
+// groups[num_groups + g] + t * value_stride + d, in elements of `dtype`.
 struct AttentionTile {
   DType dtype = DType::kF16;
-  int head_dim = 0;    // D, padded to a multiple of 16
-  int key_stride = 0;  // elements: the tokens of a block
+  int value_dim = 0;     // of a value, padded to a multiple of 16
+  int value_stride = 0;  // elements from token to token
+  int key_stride = 0;    // elements from dimension to dimension
   int num_groups = 0;
   // In the order they are read: keys, values, then the keys the thread reads next, which are only
   // prefetched. All kPrefetchGroups entries behind the values are valid to prefetch.
@@ -32,18 +32,22 @@ struct AttentionTile {
 };
 
 // The softmax state of one query row over a range of the context, as floats: the maximum score,
-// the sum of weights relative to it, then from kPartHeader on D weighted sums of values.
+// the sum of weights relative to it, then from kPartHeader on value_dim weighted sums of values.
 // A maximum of -infinity means that nothing was seen; sum and values then mean nothing.
 inline constexpr int kPartHeader = 16;
 
 struct AttendTileArgs {
   const AttentionTile* tile = nullptr;
-  int head_dim = 0;                // D_true: elements of a query
+  int head_dim = 0;                // elements of a query
   const float* queries = nullptr;  // of num_rows, in the order of PackQueries
   int num_rows = 0;
-  const int32_t* valid = nullptr;  // [num_rows] tokens of the tile that a row sees, may be <= 0
-  float* scores = nullptr;         // scratch [kMaxStripRows][kAttentionTile]
-  float* parts = nullptr;          // [num_rows][kPartHeader + D], written
+  // A row sees the tokens from begin (null: from 0) up to valid, which may be <= begin; none is
+  // above kAttentionTile.
+  const int32_t* begin = nullptr;  // [num_rows]
+  const int32_t* valid = nullptr;
+  float score_cap = 0;      // c: a score s becomes c * tanh(s / c); 0: it stays
+  float* scores = nullptr;  // scratch [kMaxStripRows][kAttentionTile]
+  float* parts = nullptr;   // [num_rows][kPartHeader + value_dim], written
 };
 inline constexpr int kMaxStripRows = 12;
 

@@ -25,6 +25,8 @@ const CpuKernels& Kernels() {
       .round_to = RoundTo,
       .pack_queries = PackQueries,
       .attend_tile = AttendTile,
+      .transpose_tokens = TransposeTokens,
+      .cap = Cap,
       .merge_attention = MergeAttention,
       .finish_attention = FinishAttention,
       .chunk_maxima = ChunkMaxima,

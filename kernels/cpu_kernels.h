@@ -84,10 +84,15 @@ struct CpuKernels {
   // Attention; see attention_tile.h for the layouts.
   void (*pack_queries)(const PackQueriesArgs& args);
   void (*attend_tile)(const AttendTileArgs& args);
+  // 16 tokens of dim elements, row_bytes apart, become [dim][16].
+  void (*transpose_tokens)(DType dtype, const std::byte* rows, int64_t row_bytes, int dim,
+                           std::byte* out);
+  // values[i] = cap * tanh(values[i] / cap).
+  void (*cap)(float cap, int64_t n, float* values);
   // total = total, then part, in this order; a part that saw nothing changes nothing.
-  void (*merge_attention)(const float* part, int padded_head_dim, float* total);
-  // Divides by the sum of weights and writes one logical shard of head_dim activations.
-  void (*finish_attention)(const float* total, int head_dim, ActivationFormat format,
+  void (*merge_attention)(const float* part, int padded_value_dim, float* total);
+  // Divides by the sum of weights and writes one logical shard of value_dim activations.
+  void (*finish_attention)(const float* total, int value_dim, ActivationFormat format,
                            std::byte* out);
 
   // A row of logits in chunks of kLogitChunk. weight = exp((logit - max) * inverse_temperature);

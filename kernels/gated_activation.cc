@@ -24,4 +24,12 @@ void AddRows(const Context& context, const float* a, const float* b, int64_t n, 
   if (n > 0) context.cpu().add(a, b, n, out);
 }
 
+void ScaleRow(const Context& context, float factor, int64_t n, float* values) {
+  context.cpu().scale(factor, n, values);
+}
+
+void CapRow(const Context& context, float cap, int64_t n, float* values) {
+  context.cpu().cap(cap, n, values);
+}
+
 }  // namespace cairn

@@ -26,4 +26,8 @@ void GatedActivation(const Context& context, const GatedActivationArgs& args);
 // out = a + b for n floats, all by the calling thread: the caller divides. out may alias either.
 void AddRows(const Context& context, const float* a, const float* b, int64_t n, float* out);
 
+// values *= factor, and values = cap * tanh(values / cap): the same.
+void ScaleRow(const Context& context, float factor, int64_t n, float* values);
+void CapRow(const Context& context, float cap, int64_t n, float* values);
+
 }  // namespace cairn

@@ -39,6 +39,17 @@ void AppendToken(const CpuKernels& cpu, const RopeAppendArgs& args, int64_t row,
   StoreToken(args, rounded_key, rounded_value, slot, keys, values);
 }
 
+void Normalise(const CpuKernels& cpu, const RopeAppendArgs& args, const float* norm,
+               float* values) {
+  alignas(64) float normed[kMaxHeadDim];
+  cpu.rms_norm({.x = values,
+                .weight = norm,
+                .dim = args.head_dim,
+                .eps = args.norm_eps,
+                .out_f32 = reinterpret_cast<std::byte*>(normed)});
+  std::memcpy(values, normed, sizeof(float) * args.head_dim);
+}
+
 void CheckArgs(const RopeAppendArgs& args) {
   const KvLayer& kv = args.kv;
   CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16)
@@ -73,6 +84,8 @@ void RopeAppend(const Context& context, const RopeAppendArgs& args) {
     const int64_t row = unit / heads_per_row;
     const int head = static_cast<int>(unit % heads_per_row);
     float* values = args.qkv + row * args.qkv_stride + int64_t{head} * args.head_dim;
+    const float* norm = head < args.num_heads ? args.query_norm : args.key_norm;
+    if (norm != nullptr) Normalise(context.cpu(), args, norm, values);
     context.cpu().rotate({.pairs = args.pairs,
                           .angles = args.angles + row * args.rotary_dim,
                           .num_pairs = args.rotary_dim / 2,

@@ -25,6 +25,9 @@ struct RopeAppendArgs {
   int head_dim = 0;    // D_true, of qkv; kv.head_dim is the same padded to a multiple of 16
   int rotary_dim = 0;  // leading elements that turn; 2 * number of frequencies
   RopePairs pairs = RopePairs::kInterleaved;
+  const float* query_norm = nullptr;  // [head_dim] RMSNorm of each head before it turns; or null
+  const float* key_norm = nullptr;
+  float norm_eps = 0;
   float query_scale = 1;               // multiplied into the rotated queries
   const float* angles = nullptr;       // [T][rotary_dim / 2][cos, sin]
   const int32_t* positions = nullptr;  // [T]
@@ -33,7 +36,8 @@ struct RopeAppendArgs {
   int64_t num_rows = 0;
 };
 
-// Turns queries and keys in place (rotate: a' = a*cos - b*sin, b' = a*sin + b*cos, each an fma of a
+// Normalises each head of queries and keys (kernels/rms_norm.h) if there are norms, then
+// turns them in place (rotate: a' = a*cos - b*sin, b' = a*sin + b*cos, each an fma of a
 // rounded product) and stores keys and values, rounded to kv.dtype, in their blocks. Divides
 // (row, head) units among threads. Does not Sync.
 void RopeAppend(const Context& context, const RopeAppendArgs& args);

@@ -96,6 +96,13 @@ inline F32x16 ZeroWhereBelow(F32x16 x, float limit, F32x16 a) {
 inline F32x16 FillTail(F32x16 a, int n, float fill) {
   return {FillTail(a.lo, n, fill), FillTail(a.hi, n - 8, fill)};
 }
+// Lanes below n become `fill`.
+inline F32x8 FillHead(F32x8 a, int n, float fill) {
+  return {_mm256_blendv_ps(a.v, _mm256_set1_ps(fill), _mm256_castsi256_ps(LanesBelow(n)))};
+}
+inline F32x16 FillHead(F32x16 a, int n, float fill) {
+  return {FillHead(a.lo, n, fill), FillHead(a.hi, n - 8, fill)};
+}
 // The first n floats; the other lanes are 0 and their memory is not touched.
 inline F32x16 LoadFirst(const float* p, int n) {
   if (n >= 16) return Load(p);

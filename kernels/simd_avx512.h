@@ -65,6 +65,10 @@ inline __mmask16 LanesBelow(int n) {
 inline F32x16 FillTail(F32x16 a, int n, float fill) {
   return {_mm512_mask_mov_ps(_mm512_set1_ps(fill), LanesBelow(n), a.v)};
 }
+// Lanes below n become `fill`.
+inline F32x16 FillHead(F32x16 a, int n, float fill) {
+  return {_mm512_mask_mov_ps(a.v, LanesBelow(n), _mm512_set1_ps(fill))};
+}
 // The first n floats; the other lanes are 0 and their memory is not touched.
 inline F32x16 LoadFirst(const float* p, int n) { return {_mm512_maskz_loadu_ps(LanesBelow(n), p)}; }
 // Writes lanes 0 .. n - 1 only.

@@ -69,7 +69,7 @@ Json MetadataJson(const Metadata& metadata) {
 }
 
 Json ModelJson(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
+  const RopeConfig& rope = config.ropes[0];
   return {{"architecture", config.architecture},
           {"name", config.name},
           {"num_layers", config.num_layers},

@@ -172,16 +172,29 @@ absl::StatusOr<std::vector<int64_t>> ParameterReader::Integers(std::string_view 
   return integers;
 }
 
-absl::StatusOr<std::string> ParameterReader::FirstText(std::string_view key) const {
-  if (!Has(key)) return std::string();
+absl::StatusOr<std::vector<std::string>> ParameterReader::Texts(std::string_view key,
+                                                                int max_count) const {
+  std::vector<std::string> texts;
+  if (!Has(key)) return texts;
+  const auto wrong = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FullKey(key), " is not a list of texts: limit=", max_count));
+  };
   if (metadata_ != nullptr) {
-    const auto texts = metadata_->Find(FullKey(key))->AsStrings();
-    if (texts.has_value() && !texts->empty()) return std::string(texts->front());
-  } else if (const nlohmann::json& value = *object_->find(key);
-             value.is_array() && !value.empty() && value[0].is_string()) {
-    return value[0].get_ref<const std::string&>();
+    const MetadataValue& value = *metadata_->Find(FullKey(key));
+    if (value.count > max_count) return wrong();
+    const auto views = value.AsStrings();
+    if (!views.has_value()) return wrong();
+    texts.assign(views->begin(), views->end());
+    return texts;
   }
-  return absl::InvalidArgumentError(absl::StrCat(FullKey(key), " is not a list of texts"));
+  const nlohmann::json& value = *object_->find(key);
+  if (!value.is_array() || value.size() > static_cast<size_t>(max_count)) return wrong();
+  for (const nlohmann::json& element : value) {
+    if (!element.is_string()) return wrong();
+    texts.push_back(element.get_ref<const std::string&>());
+  }
+  return texts;
 }
 
 }  // namespace cairn

@@ -50,8 +50,8 @@ class ParameterReader {
                                    std::optional<std::string> fallback = std::nullopt) const;
   // One integer or a list of them; empty if absent. At most max_count.
   absl::StatusOr<std::vector<int64_t>> Integers(std::string_view key, int max_count) const;
-  // The first element of a list of texts; empty if absent.
-  absl::StatusOr<std::string> FirstText(std::string_view key) const;
+  // A list of texts; empty if absent. At most max_count.
+  absl::StatusOr<std::vector<std::string>> Texts(std::string_view key, int max_count) const;
 
   // The key as the file has it, for messages.
   std::string FullKey(std::string_view key) const;

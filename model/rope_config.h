@@ -26,6 +26,22 @@ struct WavelengthScaling {
 // those between are blended linearly in original/wavelength.
 void ScaleByWavelength(const WavelengthScaling& scaling, std::vector<double>& inverse_frequency);
 
+// YaRN (Peng et al. 2023, arXiv 2309.00071): waves that turn more than `fast_turns` times in the
+// original context stay, those that turn less than `slow_turns` times are squeezed by `factor`,
+// those between are blended linearly in their index.
+struct YarnScaling {
+  double base = 10000;  // above 1
+  double factor = 1;
+  double original_context_length = 4096;
+  double fast_turns = 32;
+  double slow_turns = 1;
+  bool whole_elements = true;  // the ends of the blend are rounded outwards to whole indexes
+};
+void ScaleByYarn(const YarnScaling& scaling, std::vector<double>& inverse_frequency);
+
+// What YaRN multiplies cos and sin by: 0.1 * scale * ln(factor) + 1, or 1 if nothing is squeezed.
+double YarnAmplitude(double factor, double scale);
+
 // Divides each frequency by its own factor; the sizes are equal and the factors positive.
 void DivideByFactors(std::span<const float> factors, std::vector<double>& inverse_frequency);
 

@@ -17,58 +17,90 @@ constexpr std::string_view kRedundantSuffixes[] = {
     "attn_rot_embd.weight",
 };
 
-bool IsRedundant(const ModelConfig& config, const Tensor& tensor) {
-  // A copy of the embedding that the graph reads from there.
-  if (config.tied_output && tensor.name == WeightName(config, WeightRole::kOutput, 0)) return true;
-  const std::string_view name = tensor.name;
-  return std::any_of(std::begin(kRedundantSuffixes), std::end(kRedundantSuffixes),
-                     [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
-}  // namespace
-
-bool HasWeight(const ModelConfig& config, WeightRole role) {
-  switch (role) {
-    case WeightRole::kQueryBias:
-    case WeightRole::kKeyBias:
-    case WeightRole::kValueBias:
-      return config.qkv_bias;
-    case WeightRole::kOutput:
-      return !config.tied_output;
-    case WeightRole::kAttentionNorm:
-    case WeightRole::kQuery:
-    case WeightRole::kKey:
-    case WeightRole::kValue:
-    case WeightRole::kAttentionOutput:
-    case WeightRole::kFfnNorm:
-    case WeightRole::kGate:
-    case WeightRole::kUp:
-    case WeightRole::kDown:
-    case WeightRole::kTokenEmbedding:
-    case WeightRole::kFinalNorm:
+// Layers that only draft tokens stand behind those of the graph.
+bool IsOfDraftLayer(const ModelConfig& config, std::string_view name) {
+  if (config.num_draft_layers == 0) return false;
+  const std::string first = WeightName(config, WeightRole::kAttentionNorm, config.num_layers);
+  const size_t dot = first.find(absl::StrCat(".", config.num_layers, "."));
+  for (int i = 0; i < config.num_draft_layers; ++i) {
+    if (name.starts_with(absl::StrCat(first.substr(0, dot), ".", config.num_layers + i, "."))) {
       return true;
+    }
   }
   return false;
 }
 
-std::string WeightName(const ModelConfig& config, WeightRole role, int layer) {
-  const std::string_view pattern = config.tensor_names[static_cast<size_t>(role)];
-  const size_t mark = pattern.find('#');
-  CHECK_EQ(mark != std::string_view::npos, IsLayerWeight(role));
-  if (mark == std::string_view::npos) return std::string(pattern);
-  std::string name(pattern);
-  return name.replace(mark, 1, absl::StrCat(layer));
+bool IsRedundant(const ModelConfig& config, const Tensor& tensor) {
+  // A copy of the embedding that the graph reads from there.
+  if (config.tied_output && tensor.name == WeightName(config, WeightRole::kOutput, 0)) return true;
+  const std::string_view name = tensor.name;
+  if (IsOfDraftLayer(config, name)) return true;
+  return std::any_of(std::begin(kRedundantSuffixes), std::end(kRedundantSuffixes),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-std::vector<int64_t> WeightShape(const ModelConfig& config, WeightRole role) {
-  const int64_t model_dim = config.model_dim;
-  const int64_t query_dim = int64_t{config.num_heads} * config.head_dim;
+bool HasAttentionWeight(const ModelConfig& config, WeightRole role) {
+  const bool mla = config.attention == AttentionKind::kMla;
+  const bool query_latent = mla && config.mla.query_latent_dim > 0;
+  switch (role) {
+    case WeightRole::kQuery:
+      return !query_latent;
+    case WeightRole::kKey:
+    case WeightRole::kValue:
+      return !mla;
+    case WeightRole::kQueryBias:
+    case WeightRole::kKeyBias:
+    case WeightRole::kValueBias:
+      return config.qkv_bias;
+    case WeightRole::kQueryNorm:
+    case WeightRole::kKeyNorm:
+      return config.qk_norm;
+    case WeightRole::kQueryDown:
+    case WeightRole::kQueryDownNorm:
+    case WeightRole::kQueryUp:
+      return query_latent;
+    case WeightRole::kKvDown:
+    case WeightRole::kKvDownNorm:
+      return mla;
+    case WeightRole::kKvUp:
+      return mla && !config.mla.split_up;
+    case WeightRole::kKeyUp:
+    case WeightRole::kValueUp:
+      return mla && config.mla.split_up;
+    default:
+      return true;
+  }
+}
+
+bool HasFfnWeight(const ModelConfig& config, WeightRole role, int layer) {
+  const bool experts = config.layers[layer].experts;
+  switch (role) {
+    case WeightRole::kGate:
+    case WeightRole::kUp:
+    case WeightRole::kDown:
+      return !experts;
+    case WeightRole::kRouter:
+    case WeightRole::kExpertGate:
+    case WeightRole::kExpertUp:
+    case WeightRole::kExpertDown:
+      return experts;
+    case WeightRole::kRouterBias:
+      return experts && config.experts.choice_bias;
+    case WeightRole::kSharedGate:
+    case WeightRole::kSharedUp:
+    case WeightRole::kSharedDown:
+      return experts && config.experts.shared_ffn_dim > 0;
+    default:
+      return true;
+  }
+}
+
+std::vector<int64_t> AttentionWeightShape(const ModelConfig& config, WeightRole role) {
+  const MlaConfig& mla = config.mla;
+  const int64_t model_dim = config.model_dim, heads = config.num_heads;
+  const int64_t query_dim = heads * config.head_dim;
   const int64_t kv_dim = int64_t{config.num_kv_heads} * config.head_dim;
   switch (role) {
-    case WeightRole::kAttentionNorm:
-    case WeightRole::kFfnNorm:
-    case WeightRole::kFinalNorm:
-      return {model_dim};
     case WeightRole::kQuery:
       return {query_dim, model_dim};
     case WeightRole::kKey:
@@ -79,24 +111,114 @@ std::vector<int64_t> WeightShape(const ModelConfig& config, WeightRole role) {
     case WeightRole::kKeyBias:
     case WeightRole::kValueBias:
       return {kv_dim};
-    case WeightRole::kAttentionOutput:
-      return {model_dim, query_dim};
+    case WeightRole::kQueryNorm:
+    case WeightRole::kKeyNorm:
+      return {config.head_dim};
+    case WeightRole::kQueryDown:
+      return {mla.query_latent_dim, model_dim};
+    case WeightRole::kQueryDownNorm:
+      return {mla.query_latent_dim};
+    case WeightRole::kQueryUp:
+      return {query_dim, mla.query_latent_dim};
+    case WeightRole::kKvDown:
+      return {mla.cached_dim(), model_dim};
+    case WeightRole::kKvDownNorm:
+      return {mla.latent_dim};
+    case WeightRole::kKvUp:
+      return {heads * (mla.nope_dim + mla.value_dim), mla.latent_dim};
+    case WeightRole::kKeyUp:
+      return {heads, mla.latent_dim, mla.nope_dim};
+    case WeightRole::kValueUp:
+      return {heads, mla.value_dim, mla.latent_dim};
+    default:  // kAttentionOutput
+      return {model_dim,
+              config.attention == AttentionKind::kMla ? heads * mla.value_dim : query_dim};
+  }
+}
+
+// Of one expert; FindWeight knows that a tensor may hold them all.
+std::vector<int64_t> FfnWeightShape(const ModelConfig& config, WeightRole role) {
+  const int64_t model_dim = config.model_dim, num_experts = config.experts.num_experts;
+  switch (role) {
     case WeightRole::kGate:
     case WeightRole::kUp:
       return {config.ffn_dim, model_dim};
     case WeightRole::kDown:
       return {model_dim, config.ffn_dim};
-    case WeightRole::kTokenEmbedding:
-    case WeightRole::kOutput:
-      return {config.vocab_size, model_dim};
+    case WeightRole::kRouter:
+      return {num_experts, model_dim};
+    case WeightRole::kRouterBias:
+      return {num_experts};
+    case WeightRole::kExpertGate:
+    case WeightRole::kExpertUp:
+      return {config.experts.ffn_dim, model_dim};
+    case WeightRole::kExpertDown:
+      return {model_dim, config.experts.ffn_dim};
+    case WeightRole::kSharedGate:
+    case WeightRole::kSharedUp:
+      return {config.experts.shared_ffn_dim, model_dim};
+    default:  // kSharedDown
+      return {model_dim, config.experts.shared_ffn_dim};
   }
-  return {};
+}
+
+std::string_view NamePattern(const ModelConfig& config, WeightRole role) {
+  return config.tensor_names[static_cast<size_t>(role)];
+}
+
+bool HasTensorPerExpert(const ModelConfig& config, WeightRole role) {
+  return NamePattern(config, role).find('@') != std::string_view::npos;
+}
+
+}  // namespace
+
+bool HasWeight(const ModelConfig& config, WeightRole role, int layer) {
+  if (role >= WeightRole::kQuery && role <= WeightRole::kValueUp) {
+    return HasAttentionWeight(config, role);
+  }
+  if (role >= WeightRole::kGate && role <= WeightRole::kSharedDown) {
+    return HasFfnWeight(config, role, layer);
+  }
+  if (role == WeightRole::kPostAttentionNorm || role == WeightRole::kPostFfnNorm) {
+    return config.post_norms;
+  }
+  return role != WeightRole::kOutput || !config.tied_output;
+}
+
+std::string WeightName(const ModelConfig& config, WeightRole role, int layer, int expert) {
+  std::string name;
+  for (const char c : NamePattern(config, role)) {
+    if (c == '#')
+      absl::StrAppend(&name, layer);
+    else if (c == '@')
+      absl::StrAppend(&name, expert);
+    else
+      name.push_back(c);
+  }
+  return name;
+}
+
+std::vector<int64_t> WeightShape(const ModelConfig& config, WeightRole role) {
+  if (role >= WeightRole::kQuery && role <= WeightRole::kAttentionOutput) {
+    return AttentionWeightShape(config, role);
+  }
+  if (role >= WeightRole::kGate && role <= WeightRole::kSharedDown) {
+    std::vector<int64_t> shape = FfnWeightShape(config, role);
+    if (IsExpertWeight(role) && !HasTensorPerExpert(config, role)) {
+      shape.insert(shape.begin(), config.experts.num_experts);
+    }
+    return shape;
+  }
+  if (role == WeightRole::kTokenEmbedding || role == WeightRole::kOutput) {
+    return {config.vocab_size, config.model_dim};
+  }
+  return {config.model_dim};  // a norm
 }
 
 absl::StatusOr<const Tensor*> FindWeight(const Checkpoint& checkpoint, const ModelConfig& config,
-                                         WeightRole role, int layer) {
-  CHECK(HasWeight(config, role)) << static_cast<int>(role);
-  const std::string name = WeightName(config, role, layer);
+                                         WeightRole role, int layer, int expert) {
+  CHECK(HasWeight(config, role, layer)) << static_cast<int>(role);
+  const std::string name = WeightName(config, role, layer, expert);
   const Tensor* const tensor = checkpoint.Find(name);
   if (tensor == nullptr) {
     return absl::InvalidArgumentError(
@@ -122,12 +244,17 @@ absl::StatusOr<int64_t> ValidateWeights(const Checkpoint& checkpoint, const Mode
   std::vector<const Tensor*> found;
   for (int i = 0; i < kNumWeightRoles; ++i) {
     const auto role = static_cast<WeightRole>(i);
-    if (!HasWeight(config, role)) continue;
-    const int repeats = IsLayerWeight(role) ? config.num_layers : 1;
-    for (int layer = 0; layer < repeats; ++layer) {
-      ASSIGN_OR_RETURN(const Tensor* const tensor, FindWeight(checkpoint, config, role, layer));
-      found.push_back(tensor);
-      if (tensor->scales != nullptr) found.push_back(tensor->scales);
+    const int num_layers = IsLayerWeight(role) ? config.num_layers : 1;
+    const int num_experts =
+        IsExpertWeight(role) && HasTensorPerExpert(config, role) ? config.experts.num_experts : 1;
+    for (int layer = 0; layer < num_layers; ++layer) {
+      if (!HasWeight(config, role, layer)) continue;
+      for (int expert = 0; expert < num_experts; ++expert) {
+        ASSIGN_OR_RETURN(const Tensor* const tensor,
+                         FindWeight(checkpoint, config, role, layer, expert));
+        found.push_back(tensor);
+        if (tensor->scales != nullptr) found.push_back(tensor->scales);
+      }
     }
   }
   // Views into one sorted array, so pointers have an order.

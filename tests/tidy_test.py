@@ -36,6 +36,7 @@ PROCESS_TESTED = re.compile(
 FAMILY_FILES = {
     "model/model_config.cc",
     "model/tokenizer_gguf.cc",  # the format names split patterns by families
+    "model/rope_parameters.cc",  # config.json names a kind of scaling by a family
 }
 FAMILIES = re.compile(r"llama|mistral|mixtral|qwen|gemma|deepseek|smollm", re.I)
 OTHER_PROGRAMS = re.compile(r"llama\.cpp|llama-(bench|server|cli)", re.I)

@@ -1,57 +1,43 @@
 #include "worker/decoder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <vector>
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernels/attention.h"
 #include "kernels/gated_activation.h"
 #include "kernels/matmul.h"
-#include "kernels/rms_norm.h"
 #include "kernels/rope.h"
-#include "worker/sum_tree.h"
+#include "worker/feed_forward.h"
+#include "worker/latent_attention.h"
+#include "worker/normed.h"
+#include "worker/rank_sums.h"
+#include "worker/row_norms.h"
 #include "worker/tensor_row.h"
 
 namespace cairn {
 namespace {
 
-// Up to this many rows every thread normalises for itself: cheaper than to wait for each other.
-constexpr int64_t kRowsNormedAlone = 4;
-constexpr int64_t kGateUpColumns = 2 * kQuantBlock;
-
 constexpr int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Heads are padded to whole vectors in the pool.
-int PaddedHeadDim(const ModelConfig& config) {
-  return static_cast<int>(RoundUp(config.head_dim, kTileRows));
+// Elements that a token leaves in the pool for each KV head as its key; padded to whole vectors.
+int CachedDim(const ModelConfig& config) {
+  return config.attention == AttentionKind::kMla ? config.mla.cached_dim() : config.head_dim;
+}
+int PaddedCachedDim(const ModelConfig& config) {
+  return static_cast<int>(RoundUp(CachedDim(config), kTileRows));
+}
+
+// Of one head, as the output projection reads it.
+int ValueDim(const ModelConfig& config) {
+  return config.attention == AttentionKind::kMla ? config.mla.value_dim : config.head_dim;
 }
 
 RopePairs PairsOf(const RopeConfig& rope) {
   return rope.pairs == RotaryPairs::kInterleaved ? RopePairs::kInterleaved : RopePairs::kHalfSplit;
 }
-
-Gate GateOf(FfnGate gate) { return gate == FfnGate::kSilu ? Gate::kSilu : Gate::kGeluTanh; }
-
-std::vector<Range> LeavesOf(const ShardPlan& plan, Range RankShard::*leaves) {
-  std::vector<Range> out;
-  for (const RankShard& shard : plan.ranks) out.push_back(shard.*leaves);
-  return out;
-}
-
-// A sum over K that is cut among the ranks.
-struct RowCutSum {
-  SumTree tree;
-  std::span<const int32_t> leaf_begin;
-  int group = 1;  // of leaves
-  Range own;
-};
-
-// Rows in the formats that the products after a norm read.
-struct Normed {
-  Activations f32, int8;
-};
 
 class DecoderImpl : public Decoder {
  public:
@@ -63,18 +49,19 @@ class DecoderImpl : public Decoder {
         weights_(std::move(weights)),
         team_(team),
         options_(options),
-        head_sum_{SumTree(LeavesOf(plan_, &RankShard::query_heads), plan_.head_group),
-                  plan_.head_leaf_begin, plan_.head_group, shard_.query_heads},
-        ffn_sum_{SumTree(LeavesOf(plan_, &RankShard::ffn_leaves), 1), plan_.ffn_leaf_begin, 1,
-                 shard_.ffn_leaves} {}
+        is_mla_(config.attention == AttentionKind::kMla),
+        tables_(MakeKvTables(config)),
+        sums_(plan_, options.rank, options.exact),
+        head_sum_(plan_, &RankShard::query_heads, plan_.head_leaf_begin, plan_.head_group,
+                  options.rank),
+        ffn_sum_(plan_, &RankShard::ffn_leaves, plan_.ffn_leaf_begin, 1, options.rank),
+        shared_sum_(plan_, &RankShard::shared_leaves, plan_.shared_leaf_begin, 1, options.rank),
+        latent_(config_, shard_, options.int8_activations),
+        experts_(config_, plan_, options.rank, options.int8_activations, sums_) {}
 
   absl::Status Allocate();
 
-  void SetCollective(Collective* collective) override {
-    collective_ = collective;
-    failed_ = false;
-    failure_ = absl::OkStatus();
-  }
+  void SetCollective(Collective* collective) override { sums_.SetCollective(collective); }
   absl::Status Forward(const DecoderBatch& batch) override;
   absl::Status ComputeLogits(std::span<const int32_t> rows, bool gather) override;
   float* logits(int64_t index) override { return logits_.as<float>() + index * logits_stride_; }
@@ -85,37 +72,42 @@ class DecoderImpl : public Decoder {
   void CopyBlock(int32_t from, int32_t to) override;
 
  private:
-  struct Scratch {  // of one thread
-    HostBuffer normed_f32, normed_int8, gate_up, sum;
-  };
-
+  absl::Status AllocateActivations();
+  void PlanAttentions(const DecoderBatch& batch);
   void ForwardOnThread(const Context& context, const DecoderBatch& batch);
   void Embed(const Context& context, const DecoderBatch& batch);
   const Normed& Normalise(const Context& context, const std::vector<float>& weight,
-                          const int32_t* row_index, int64_t num_rows);
+                          int64_t num_rows) {
+    return norms_.Normalise(context, x_.as<float>(), dim_stride_, weight, nullptr, num_rows);
+  }
   void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
                int64_t num_rows, float* out, int64_t out_stride, bool accumulate);
   void QueryKeyValue(const Context& context, int layer, const Normed& normed, int64_t num_rows);
   void AppendKv(const Context& context, int layer, const DecoderBatch& batch);
   void Attend(const Context& context, int layer);
-  void FeedForward(const Context& context, int layer, const Normed& normed, int64_t num_rows);
-  void ApplyGate(const Context& context, int layer, int64_t unit, const float* columns,
-                 int64_t num_rows);
-  void AddRowCutSum(const Context& context, const PackedMatrix& weights, const Activations& x,
-                    const RowCutSum& sum, int64_t num_rows);
+  void AttendLatent(const Context& context, int layer, const DecoderBatch& batch);
+  void FeedForward(const Context& context, int layer, const Normed& normed, int64_t num_rows,
+                   float* target);
+  float* SumTarget(const Context& context, int64_t num_rows);
+  void AddSum(const Context& context, const std::vector<float>& weight, int64_t num_rows);
+  void CapLogits(const Context& context, const PackedMatrix& head, int64_t num_rows);
   void GatherLogits(const Context& context, int64_t num_rows);
   KvLayer Kv(int layer) const;
+  Activations AttendedAs(DType next) const;
 
   ActivationFormat FormatFor(DType dtype) const {
     return ActivationFormatFor(
         dtype, options_.int8_activations ? ActivationFormat::kInt8 : ActivationFormat::kF32);
   }
   const Activations& Pick(const Normed& normed, DType dtype) const {
-    return FormatFor(dtype) == ActivationFormat::kInt8 ? normed.int8 : normed.f32;
+    return normed.As(FormatFor(dtype));
   }
-  // Thread 0 publishes the outbox; false on every thread if a peer is lost.
-  bool Exchange(const Context& context, int64_t bytes);
-  bool single_rank() const { return plan_.ranks.size() == 1; }
+  const int32_t* BlocksOf(const DecoderBatch& batch, int layer) const {
+    return batch.tables[tables_.layers[layer].table].blocks.data();
+  }
+  const float* Angles(int layer) const {
+    return angles_.as<float>() + angles_begin_[config_.layers[layer].rope];
+  }
 
   const ModelConfig config_;
   const ShardPlan plan_;
@@ -123,79 +115,47 @@ class DecoderImpl : public Decoder {
   const RankWeights weights_;
   ThreadTeam& team_;
   const DecoderOptions options_;
-  const RowCutSum head_sum_, ffn_sum_;
-  Collective* collective_ = nullptr;
+  const bool is_mla_;
+  const KvTables tables_;
+  RankSums sums_;
+  RowNorms norms_;
+  const RowCutSum head_sum_, ffn_sum_, shared_sum_;
+  LatentAttention latent_;
+  ExpertNetwork experts_;
+  GatedNetwork gated_network_;
 
   int64_t dim_stride_ = 0, qkv_stride_ = 0, logits_stride_ = 0;  // floats of a row
   HostBuffer pool_;
   int64_t pool_layer_bytes_ = 0;
-  HostBuffer x_, qkv_, angles_, normed_f32_, normed_int8_, attended_, gated_, partial_, logits_;
-  std::vector<Scratch> scratch_;
-  std::vector<Normed> shared_normed_, alone_normed_;  // [thread]: same rows, or the thread's own
-  AttentionPlan attention_plan_;                      // of the step
+  HostBuffer x_, sum_, qkv_, angles_, attended_, gated_, logits_;
+  std::vector<int64_t> angles_begin_;           // [rope] in floats
+  std::vector<AttentionPlan> attention_plans_;  // of the step, by table
   std::unique_ptr<AttentionScratch> attention_scratch_;
-
-  std::atomic<bool> failed_{false};
-  absl::Status failure_;  // written by thread 0 between two Syncs
 };
 
 absl::Status DecoderImpl::Allocate() {
-  const int64_t rows = options_.max_rows;
-  const int64_t dim_blocks = BlocksFor(config_.model_dim);
-  const int64_t head_blocks = BlocksFor(config_.head_dim) * shard_.query_heads.size();
-  dim_stride_ = RoundUp(config_.model_dim, kTileRows);
-  qkv_stride_ = RoundUp(QkvRows(config_, shard_), kTileRows);
-  logits_stride_ = RoundUp(config_.vocab_size, kTileRows);
-  const auto floats = [](int64_t n) { return n * static_cast<int64_t>(sizeof(float)); };
-  const auto f32 = [](int64_t blocks) {
-    return blocks * Activations::BlockBytes(ActivationFormat::kF32);
-  };
-  const auto int8 = [](int64_t blocks) {
-    return blocks * Activations::BlockBytes(ActivationFormat::kInt8);
-  };
+  attention_plans_.resize(tables_.num_tables());
+  RETURN_IF_ERROR(AllocateActivations());
+  RETURN_IF_ERROR(norms_.Allocate(options_.max_rows, config_.model_dim,
+                                  static_cast<float>(config_.norm_eps), options_.int8_activations,
+                                  team_.num_threads()));
   const int threads = team_.num_threads();
-  scratch_.resize(threads);
+  RETURN_IF_ERROR(sums_.Allocate(
+      options_.max_rows, dim_stride_,
+      std::max({head_sum_.tree.scratch_floats(), ffn_sum_.tree.scratch_floats(),
+                shared_sum_.tree.scratch_floats(), experts_.sum().tree.scratch_floats()}),
+      threads));
+  RETURN_IF_ERROR(gated_network_.Allocate(
+      options_.max_rows, std::max(shard_.ffn_blocks.size(), shard_.shared_blocks.size()), threads,
+      config_.gate));
+  if (is_mla_) RETURN_IF_ERROR(latent_.Allocate(options_.max_rows));
+  if (config_.has_experts()) {
+    RETURN_IF_ERROR(experts_.Allocate(options_.max_rows, dim_stride_, threads));
+  }
   const int64_t pool_block_bytes =
       KvBytesPerBlock(config_, shard_, options_.kv_dtype, options_.block_tokens);
-  pool_layer_bytes_ = pool_block_bytes / config_.num_layers * options_.num_blocks;
-  const struct {
-    HostBuffer* buffer;
-    int64_t bytes;
-    const char* what;
-  } wanted[] = {
-      {&pool_, pool_block_bytes * options_.num_blocks, "KV pool"},
-      {&x_, floats(rows * dim_stride_), "activations"},
-      {&qkv_, floats(rows * qkv_stride_), "activations"},
-      {&angles_, floats(rows * config_.rope.rotary_dim), "activations"},
-      {&normed_f32_, f32(rows * dim_blocks), "activations"},
-      {&normed_int8_, int8(rows * dim_blocks), "activations"},
-      {&attended_, f32(rows * head_blocks), "activations"},
-      {&gated_, f32(rows * shard_.ffn_blocks.size()), "activations"},
-      {&partial_, single_rank() || options_.exact ? 0 : floats(rows * dim_stride_), "activations"},
-      {&logits_, floats(options_.max_logit_rows * logits_stride_), "logits"},
-  };
-  for (const auto& [buffer, bytes, what] : wanted) {
-    ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, what));
-  }
-  const int64_t sum_floats =
-      std::max(head_sum_.tree.scratch_floats(), ffn_sum_.tree.scratch_floats());
-  for (Scratch& scratch : scratch_) {
-    const struct {
-      HostBuffer* buffer;
-      int64_t bytes;
-    } parts[] = {
-        {&scratch.normed_f32, f32(kRowsNormedAlone * dim_blocks)},
-        {&scratch.normed_int8, int8(kRowsNormedAlone * dim_blocks)},
-        {&scratch.gate_up, floats(std::max(rows, shard_.ffn_blocks.size()) * kGateUpColumns)},
-        {&scratch.sum, floats(sum_floats)}};
-    for (const auto& [buffer, bytes] : parts) {
-      ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, "scratch"));
-    }
-    alone_normed_.push_back({{ActivationFormat::kF32, scratch.normed_f32.data(), dim_blocks},
-                             {ActivationFormat::kInt8, scratch.normed_int8.data(), dim_blocks}});
-    shared_normed_.push_back({{ActivationFormat::kF32, normed_f32_.data(), dim_blocks},
-                              {ActivationFormat::kInt8, normed_int8_.data(), dim_blocks}});
-  }
+  pool_layer_bytes_ = pool_block_bytes / tables_.layers_per_block * options_.num_blocks;
+  ASSIGN_OR_RETURN(pool_, HostBuffer::Allocate(pool_block_bytes * options_.num_blocks, "KV pool"));
   // Now rather than in the first requests: the kernel clears a page when it is first written.
   team_.Run([&](const Context& context) {
     const Range share = context.Share(pool_.size_bytes());
@@ -203,83 +163,132 @@ absl::Status DecoderImpl::Allocate() {
   });
   attention_scratch_ =
       AttentionScratch::Create({.num_threads = threads,
-                                .max_rows = rows,
+                                .max_rows = options_.max_rows,
                                 .max_sequences = options_.max_sequences,
                                 .max_context = options_.context_length,
                                 .num_heads = static_cast<int>(shard_.query_heads.size()),
                                 .num_kv_heads = static_cast<int>(shard_.kv_heads.size()),
-                                .head_dim = PaddedHeadDim(config_)});
+                                .head_dim = CachedDim(config_),
+                                .value_dim = is_mla_ ? config_.mla.latent_dim : config_.head_dim,
+                                .layout = is_mla_ ? KvLayout::kLatent : KvLayout::kKeysAndValues});
   return absl::OkStatus();
+}
+
+absl::Status DecoderImpl::AllocateActivations() {
+  const int64_t rows = options_.max_rows;
+  const int64_t head_blocks = BlocksFor(ValueDim(config_)) * shard_.query_heads.size();
+  const int64_t ffn_blocks = std::max(shard_.ffn_blocks.size(), shard_.shared_blocks.size());
+  dim_stride_ = RoundUp(config_.model_dim, kTileRows);
+  qkv_stride_ = RoundUp(QkvRows(config_, shard_), kTileRows);
+  logits_stride_ = RoundUp(config_.vocab_size, kTileRows);
+  int64_t angle_floats = 0;
+  for (const RopeConfig& rope : config_.ropes) {
+    angles_begin_.push_back(angle_floats);
+    angle_floats += rows * rope.rotary_dim;
+  }
+  const auto floats = [](int64_t n) { return n * static_cast<int64_t>(sizeof(float)); };
+  const auto f32 = [](int64_t blocks) {
+    return blocks * Activations::BlockBytes(ActivationFormat::kF32);
+  };
+  const struct {
+    HostBuffer* buffer;
+    int64_t bytes;
+    const char* what;
+  } wanted[] = {
+      {&x_, floats(rows * dim_stride_), "activations"},
+      {&sum_, config_.post_norms ? floats(rows * dim_stride_) : 0, "activations"},
+      {&qkv_, floats(rows * qkv_stride_), "activations"},
+      {&angles_, floats(angle_floats), "activations"},
+      {&attended_, f32(rows * head_blocks), "activations"},
+      {&gated_, f32(rows * ffn_blocks), "activations"},
+      {&logits_, floats(options_.max_logit_rows * logits_stride_), "logits"},
+  };
+  for (const auto& [buffer, bytes, what] : wanted) {
+    ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, what));
+  }
+  return absl::OkStatus();
+}
+
+void DecoderImpl::PlanAttentions(const DecoderBatch& batch) {
+  CHECK_EQ(batch.tables.size(), attention_plans_.size());
+  for (size_t table = 0; table < attention_plans_.size(); ++table)
+    attention_plans_[table] = PlanAttention(batch.tables[table].sequences, options_.block_tokens,
+                                            static_cast<int>(shard_.kv_heads.size()),
+                                            team_.num_threads(), tables_.windows[table]);
 }
 
 absl::Status DecoderImpl::Forward(const DecoderBatch& batch) {
   CHECK_LE(static_cast<int64_t>(batch.tokens.size()), options_.max_rows);
-  CHECK(single_rank() || collective_ != nullptr) << "a rank of a group without its collective";
-  attention_plan_ = PlanAttention(batch.sequences, options_.block_tokens,
-                                  static_cast<int>(shard_.kv_heads.size()), team_.num_threads());
+  CHECK(sums_.single_rank() || sums_.has_collective())
+      << "a rank of a group without its collective";
+  PlanAttentions(batch);
   team_.Run([&](const Context& context) { ForwardOnThread(context, batch); });
-  return failure_;
+  return sums_.failure();
 }
 
 void DecoderImpl::ForwardOnThread(const Context& context, const DecoderBatch& batch) {
   const int64_t num_rows = static_cast<int64_t>(batch.tokens.size());
   const ThreadWeights& weights = weights_.threads[context.thread()];
-  const Activations attended = {FormatFor(weights.layers[0].output.dtype), attended_.data(),
-                                BlocksFor(config_.head_dim) * shard_.query_heads.size()};
   Embed(context, batch);
   context.Sync();
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     const LayerVectors& vectors = weights_.layers[layer];
-    const Normed& attention_in = Normalise(context, vectors.attention_norm, nullptr, num_rows);
+    const PackedMatrix& output = weights.layers[layer].output;
+    const Normed& attention_in = Normalise(context, vectors.attention_norm, num_rows);
     QueryKeyValue(context, layer, attention_in, num_rows);
     context.Sync();
-    AppendKv(context, layer, batch);
-    context.Sync();
-    Attend(context, layer);
-    context.Sync();
-    Activations attention_out = attended;
-    attention_out.format = FormatFor(weights.layers[layer].output.dtype);
-    AddRowCutSum(context, weights.layers[layer].output, attention_out, head_sum_, num_rows);
-    if (failed_.load(std::memory_order_relaxed)) return;
+    if (is_mla_) {
+      AttendLatent(context, layer, batch);
+    } else {
+      AppendKv(context, layer, batch);
+      context.Sync();
+      Attend(context, layer);
+      context.Sync();
+    }
+    sums_.AddProduct(context, output, AttendedAs(output.dtype), head_sum_, num_rows,
+                     SumTarget(context, num_rows));
+    if (sums_.failed()) return;
+    AddSum(context, vectors.post_attention_norm, num_rows);
 
-    const Normed& ffn_in = Normalise(context, vectors.ffn_norm, nullptr, num_rows);
-    FeedForward(context, layer, ffn_in, num_rows);
-    context.Sync();
-    const Activations gated = {FormatFor(weights.layers[layer].down.dtype), gated_.data(),
-                               shard_.ffn_blocks.size()};
-    AddRowCutSum(context, weights.layers[layer].down, gated, ffn_sum_, num_rows);
-    if (failed_.load(std::memory_order_relaxed)) return;
+    const Normed& ffn_in = Normalise(context, vectors.ffn_norm, num_rows);
+    FeedForward(context, layer, ffn_in, num_rows, SumTarget(context, num_rows));
+    if (sums_.failed()) return;
+    AddSum(context, vectors.post_ffn_norm, num_rows);
   }
 }
 
 void DecoderImpl::Embed(const Context& context, const DecoderBatch& batch) {
   const Range rows = context.Share(static_cast<int64_t>(batch.tokens.size()));
   const Tensor& table = *weights_.embedding;
-  for (int64_t row = rows.begin; row < rows.end; ++row)
-    ReadRow(table, batch.tokens[row], x_.as<float>() + row * dim_stride_);
-  RopeAngles(batch.positions.data(), config_.rope.inverse_frequency.data(),
-             static_cast<int64_t>(config_.rope.inverse_frequency.size()), config_.rope.amplitude,
-             rows, angles_.as<float>());
+  const auto scale = static_cast<float>(config_.embedding_scale);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    float* x = x_.as<float>() + row * dim_stride_;
+    ReadRow(table, batch.tokens[row], x);
+    if (scale != 1) ScaleRow(context, scale, config_.model_dim, x);
+  }
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    const RopeConfig& rope = config_.ropes[i];
+    RopeAngles(batch.positions.data(), rope.inverse_frequency.data(),
+               static_cast<int64_t>(rope.inverse_frequency.size()), rope.amplitude, rows,
+               angles_.as<float>() + angles_begin_[i]);
+  }
 }
 
-// Normalises x of num_rows rows into both formats. Few rows are computed by every thread for
-// itself; of many each thread computes its share and waits for the rest.
-const Normed& DecoderImpl::Normalise(const Context& context, const std::vector<float>& weight,
-                                     const int32_t* row_index, int64_t num_rows) {
-  const bool alone = num_rows <= kRowsNormedAlone;
-  const Normed& out = (alone ? alone_normed_ : shared_normed_)[context.thread()];
-  RmsNormArgs args = {.x = x_.as<float>(),
-                      .x_stride = dim_stride_,
-                      .row_index = row_index,
-                      .weight = weight.data(),
-                      .dim = config_.model_dim,
-                      .eps = static_cast<float>(config_.norm_eps),
-                      .out_f32 = out.f32,
-                      .out_int8 = {}};
-  if (options_.int8_activations) args.out_int8 = out.int8;
-  RmsNorm(context, args, alone ? Range{0, num_rows} : context.Share(num_rows));
-  if (!alone) context.Sync();
-  return out;
+// Where a layer's sum goes: onto x, or apart if it is normalised first. There it starts from -0,
+// which changes no sum.
+float* DecoderImpl::SumTarget(const Context& context, int64_t num_rows) {
+  if (!config_.post_norms) return x_.as<float>();
+  const Range mine = context.Share(num_rows * dim_stride_);
+  std::fill(sum_.as<float>() + mine.begin, sum_.as<float>() + mine.end, -0.0f);
+  context.Sync();
+  return sum_.as<float>();
+}
+
+// x += the norm of the sum, where that is apart.
+void DecoderImpl::AddSum(const Context& context, const std::vector<float>& weight,
+                         int64_t num_rows) {
+  if (!config_.post_norms) return;
+  norms_.AddNormalised(context, sum_.as<float>(), dim_stride_, weight, num_rows, x_.as<float>());
 }
 
 void DecoderImpl::Product(const Context& context, const PackedMatrix& weights, const Activations& x,
@@ -312,172 +321,124 @@ void DecoderImpl::QueryKeyValue(const Context& context, int layer, const Normed&
 }
 
 KvLayer DecoderImpl::Kv(int layer) const {
-  KvLayer kv = {.dtype = options_.kv_dtype,
+  KvLayer kv = {.layout = is_mla_ ? KvLayout::kLatent : KvLayout::kKeysAndValues,
+                .dtype = options_.kv_dtype,
                 .block_tokens = options_.block_tokens,
-                .head_dim = PaddedHeadDim(config_),
+                .head_dim = PaddedCachedDim(config_),
                 .num_kv_heads = static_cast<int>(shard_.kv_heads.size()),
-                .base = pool_.data() + layer * pool_layer_bytes_,
-                .head_stride = 0,
-                .block_stride = 0};
-  kv.block_stride = 2 * kv.extent_bytes();
+                .value_dim = is_mla_ ? config_.mla.latent_dim : 0,
+                .base = pool_.data() + tables_.layers[layer].layer * pool_layer_bytes_};
+  kv.block_stride = kv.block_bytes();
   kv.head_stride = kv.block_stride * options_.num_blocks;
   return kv;
 }
 
+Activations DecoderImpl::AttendedAs(DType next) const {
+  return {FormatFor(next), attended_.data(),
+          BlocksFor(ValueDim(config_)) * shard_.query_heads.size()};
+}
+
 void DecoderImpl::AppendKv(const Context& context, int layer, const DecoderBatch& batch) {
+  const LayerVectors& vectors = weights_.layers[layer];
+  const RopeConfig& rope = config_.ropes[config_.layers[layer].rope];
   RopeAppend(context, {.kv = Kv(layer),
                        .qkv = qkv_.as<float>(),
                        .qkv_stride = qkv_stride_,
                        .num_heads = static_cast<int>(shard_.query_heads.size()),
                        .head_dim = config_.head_dim,
-                       .rotary_dim = config_.rope.rotary_dim,
-                       .pairs = PairsOf(config_.rope),
+                       .rotary_dim = rope.rotary_dim,
+                       .pairs = PairsOf(rope),
+                       .query_norm = config_.qk_norm ? vectors.query_norm.data() : nullptr,
+                       .key_norm = config_.qk_norm ? vectors.key_norm.data() : nullptr,
+                       .norm_eps = static_cast<float>(config_.norm_eps),
                        .query_scale = static_cast<float>(config_.attention_scale),
-                       .angles = angles_.as<float>(),
+                       .angles = Angles(layer),
                        .positions = batch.positions.data(),
-                       .blocks = batch.blocks.data(),
+                       .blocks = BlocksOf(batch, layer),
                        .num_rows = static_cast<int64_t>(batch.tokens.size())});
 }
 
 void DecoderImpl::Attend(const Context& context, int layer) {
-  const DType next = weights_.threads[context.thread()].layers[layer].output.dtype;
   PagedAttention(context,
                  {.kv = Kv(layer),
                   .queries = qkv_.as<float>(),
                   .query_stride = qkv_stride_,
                   .num_heads = static_cast<int>(shard_.query_heads.size()),
                   .head_dim = config_.head_dim,
-                  .plan = &attention_plan_,
-                  .out = {FormatFor(next), attended_.data(),
-                          BlocksFor(config_.head_dim) * shard_.query_heads.size()}},
+                  .score_cap = static_cast<float>(config_.score_cap),
+                  .plan = &attention_plans_[tables_.layers[layer].table],
+                  .out = AttendedAs(weights_.threads[context.thread()].layers[layer].output.dtype)},
                  *attention_scratch_);
 }
 
-// Gate and up of the same columns, then their gated product: of many rows 32 columns at a time, of
-// a lone row all of the thread's at once, whose weights are then one long read.
-void DecoderImpl::FeedForward(const Context& context, int layer, const Normed& normed,
-                              int64_t num_rows) {
-  const GateUpWeights& gate_up = weights_.threads[context.thread()].layers[layer].gate_up;
-  float* columns = scratch_[context.thread()].gate_up.as<float>();
-  const bool same = gate_up.gate.dtype == gate_up.up.dtype;
-  const bool at_once = same && num_rows == 1;
-  const Range units = gate_up.units;
-  if (at_once) {
-    PackedMatrix all = gate_up.gate;
-    all.num_tiles = units.size() * (gate_up.gate.num_tiles + gate_up.up.num_tiles);
-    Product(context, all, Pick(normed, all.dtype), 1, columns, 0, false);
-  }
-  for (int64_t unit = units.begin; unit < units.end; ++unit) {
-    if (at_once) {
-      ApplyGate(context, layer, unit, columns + (unit - units.begin) * kGateUpColumns, 1);
-      continue;
-    }
-    const int64_t offset = (unit - units.begin) * gate_up.unit_bytes;
-    PackedMatrix gate = gate_up.gate, up = gate_up.up;
-    gate.data += offset;
-    up.data += offset;
-    if (same) {
-      gate.num_tiles += up.num_tiles;  // they lie one behind the other
-    } else {
-      Product(context, up, Pick(normed, up.dtype), num_rows, columns + kQuantBlock, kGateUpColumns,
-              false);
-    }
-    Product(context, gate, Pick(normed, gate.dtype), num_rows, columns, kGateUpColumns, false);
-    ApplyGate(context, layer, unit, columns, num_rows);
-  }
-}
-
-void DecoderImpl::ApplyGate(const Context& context, int layer, int64_t unit, const float* columns,
-                            int64_t num_rows) {
+void DecoderImpl::AttendLatent(const Context& context, int layer, const DecoderBatch& batch) {
   const ThreadLayer& weights = weights_.threads[context.thread()].layers[layer];
-  const int64_t first_column = (shard_.ffn_blocks.begin + unit) * kQuantBlock;
-  GatedActivation(
-      context,
-      {.gate_kind = GateOf(config_.gate),
-       .gate = columns,
-       .up = columns + kQuantBlock,
-       .stride = kGateUpColumns,
-       .num_rows = num_rows,
-       .n = static_cast<int>(std::min<int64_t>(kQuantBlock, config_.ffn_dim - first_column)),
-       .out = {FormatFor(weights.down.dtype), gated_.data(), shard_.ffn_blocks.size()},
-       .out_block = unit});
+  const auto num_rows = static_cast<int64_t>(batch.tokens.size());
+  const KvLayer kv = Kv(layer);
+  latent_.Prepare(context, weights, weights_.layers[layer], kv,
+                  {.projected = qkv_.as<float>(),
+                   .stride = qkv_stride_,
+                   .num_rows = num_rows,
+                   .angles = Angles(layer),
+                   .positions = batch.positions.data(),
+                   .blocks = BlocksOf(batch, layer),
+                   .pairs = PairsOf(config_.ropes[config_.layers[layer].rope])});
+  PagedAttention(context,
+                 {.kv = kv,
+                  .queries = latent_.queries(),
+                  .query_stride = latent_.query_stride(),
+                  .num_heads = static_cast<int>(shard_.query_heads.size()),
+                  .head_dim = config_.mla.cached_dim(),
+                  .value_dim = config_.mla.latent_dim,
+                  .score_cap = static_cast<float>(config_.score_cap),
+                  .plan = &attention_plans_[tables_.layers[layer].table],
+                  .out = latent_.attended(weights)},
+                 *attention_scratch_);
+  context.Sync();
+  latent_.ToValues(context, weights, num_rows, AttendedAs(weights.output.dtype));
 }
 
-bool DecoderImpl::Exchange(const Context& context, int64_t bytes) {
+void DecoderImpl::FeedForward(const Context& context, int layer, const Normed& normed,
+                              int64_t num_rows, float* target) {
+  const ThreadLayer& weights = weights_.threads[context.thread()].layers[layer];
+  const bool has_experts = config_.layers[layer].experts;
+  if (has_experts) {
+    experts_.Add(context, weights, weights_.layers[layer], normed, num_rows, target);
+    if (sums_.failed() || config_.experts.shared_ffn_dim == 0) return;
+  }
+  const Range blocks = has_experts ? shard_.shared_blocks : shard_.ffn_blocks;
+  const FfnWeights& ffn = weights.ffn;
+  const Activations gated = {FormatFor(ffn.down.dtype), gated_.data(), blocks.size()};
+  gated_network_.Compute(context, ffn, Pick(normed, ffn.gate_up.gate.dtype),
+                         Pick(normed, ffn.gate_up.up.dtype), num_rows,
+                         has_experts ? config_.experts.shared_ffn_dim : config_.ffn_dim,
+                         blocks.begin, gated);
   context.Sync();
-  if (context.thread() == 0) {
-    failure_ = collective_->AllGatherV(bytes);
-    if (!failure_.ok()) failed_ = true;
-  }
-  context.Sync();
-  return !failed_.load(std::memory_order_relaxed);
-}
-
-// x += the product, summed over all ranks. In exact numerics the sum has the tree of its leaves,
-// whoever owns them; else each rank is one leaf.
-void DecoderImpl::AddRowCutSum(const Context& context, const PackedMatrix& weights,
-                               const Activations& activations, const RowCutSum& sum,
-                               int64_t num_rows) {
-  float* x = x_.as<float>();
-  MatmulArgs args = {.weights = weights,
-                     .x = activations,
-                     .first_block = 0,
-                     .num_rows = num_rows,
-                     .out = x,
-                     .out_stride = dim_stride_,
-                     .accumulate = true,
-                     .leaves = {}};
-  const int lo = static_cast<int>(sum.own.begin), hi = static_cast<int>(sum.own.end);
-  if (single_rank()) {
-    if (options_.exact) args.leaves = {sum.leaf_begin, lo, hi, sum.group};
-    if (weights.num_tiles > 0) Matmul(context, args);
-    context.Sync();
-    return;
-  }
-  const int64_t elements = num_rows * dim_stride_;
-  const Range units = context.Share(elements / kTileRows);
-  const Range mine = {units.begin * kTileRows, units.end * kTileRows};
-  args.accumulate = false;
-  if (!options_.exact) {
-    args.out = partial_.as<float>();
-    if (weights.num_tiles > 0) Matmul(context, args);
-    context.Sync();
-    if (context.thread() == 0) {
-      failure_ = collective_->AllReduceSum({partial_.as<float>(), static_cast<size_t>(elements)});
-      if (!failure_.ok()) failed_ = true;
-    }
-    context.Sync();
-    AddRows(context, x + mine.begin, partial_.as<float>() + mine.begin, mine.size(),
-            x + mine.begin);
-    context.Sync();
-    return;
-  }
-  const std::span<const Range> subtrees = sum.tree.subtrees(options_.rank);
-  args.out = reinterpret_cast<float*>(collective_->Outbox());
-  for (const Range& subtree : subtrees) {
-    args.leaves = {sum.leaf_begin, static_cast<int>(subtree.begin), static_cast<int>(subtree.end),
-                   sum.group};
-    args.first_block = sum.leaf_begin[subtree.begin] - sum.leaf_begin[lo];
-    if (weights.num_tiles > 0) Matmul(context, args);
-    args.out += elements;
-  }
-  if (!Exchange(context, static_cast<int64_t>(subtrees.size() * elements * sizeof(float)))) return;
-  sum.tree.Add(context, *collective_, elements, mine, scratch_[context.thread()].sum.as<float>(),
-               x);
-  context.Sync();
+  sums_.AddProduct(context, ffn.down, gated, has_experts ? shared_sum_ : ffn_sum_, num_rows,
+                   target);
 }
 
 absl::Status DecoderImpl::ComputeLogits(std::span<const int32_t> rows, bool gather) {
   const int64_t num_rows = static_cast<int64_t>(rows.size());
   CHECK_LE(num_rows, options_.max_logit_rows);
   team_.Run([&](const Context& context) {
-    const Normed& normed = Normalise(context, weights_.final_norm, rows.data(), num_rows);
+    const Normed& normed = norms_.Normalise(context, x_.as<float>(), dim_stride_,
+                                            weights_.final_norm, rows.data(), num_rows);
     const PackedMatrix& head = weights_.threads[context.thread()].head;
     Product(context, head, Pick(normed, head.dtype), num_rows,
             logits_.as<float>() + shard_.vocab_tiles.begin * kTileRows, logits_stride_, false);
-    if (gather && !single_rank()) GatherLogits(context, num_rows);
+    if (config_.logit_cap > 0) CapLogits(context, head, num_rows);
+    if (gather && !sums_.single_rank()) GatherLogits(context, num_rows);
   });
-  return failure_;
+  return sums_.failure();
+}
+
+// Of the columns that this thread has just computed.
+void DecoderImpl::CapLogits(const Context& context, const PackedMatrix& head, int64_t num_rows) {
+  const int64_t first = (shard_.vocab_tiles.begin + head.first_tile) * kTileRows;
+  for (int64_t row = 0; row < num_rows; ++row)
+    CapRow(context, static_cast<float>(config_.logit_cap), head.num_tiles * kTileRows,
+           logits(row) + first);
 }
 
 // Every rank sends its columns of every row.
@@ -489,14 +450,14 @@ void DecoderImpl::GatherLogits(const Context& context, int64_t num_rows) {
   const int64_t own_width = width(options_.rank);
   context.Sync();
   const Range mine = context.Share(num_rows);
-  auto* outbox = reinterpret_cast<float*>(collective_->Outbox());
+  auto* outbox = sums_.Outbox();
   for (int64_t row = mine.begin; row < mine.end; ++row)
     std::memcpy(outbox + row * own_width, logits(row) + first(options_.rank),
                 own_width * sizeof(float));
-  if (!Exchange(context, num_rows * own_width * static_cast<int64_t>(sizeof(float)))) return;
+  if (!sums_.Exchange(context, num_rows * own_width * static_cast<int64_t>(sizeof(float)))) return;
   for (int rank = 0; rank < static_cast<int>(plan_.ranks.size()); ++rank) {
     if (rank == options_.rank) continue;
-    const auto* inbox = reinterpret_cast<const float*>(collective_->Inbox(rank).data());
+    const auto* inbox = reinterpret_cast<const float*>(sums_.collective().Inbox(rank).data());
     for (int64_t row = mine.begin; row < mine.end; ++row)
       std::memcpy(logits(row) + first(rank), inbox + row * width(rank),
                   width(rank) * sizeof(float));
@@ -504,8 +465,9 @@ void DecoderImpl::GatherLogits(const Context& context, int64_t num_rows) {
 }
 
 void DecoderImpl::CopyBlock(int32_t from, int32_t to) {
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    const KvLayer kv = Kv(layer);
+  KvLayer kv = Kv(0);
+  for (int layer = 0; layer < tables_.layers_per_block; ++layer) {
+    kv.base = pool_.data() + layer * pool_layer_bytes_;
     for (int head = 0; head < kv.num_kv_heads; ++head)
       std::memcpy(kv.keys(head, to), kv.keys(head, from), kv.block_stride);
   }
@@ -515,19 +477,26 @@ void DecoderImpl::CopyBlock(int32_t from, int32_t to) {
 
 int64_t KvBytesPerBlock(const ModelConfig& config, const RankShard& shard, DType kv_dtype,
                         int32_t block_tokens) {
-  return int64_t{2} * config.num_layers * shard.kv_heads.size() * block_tokens *
-         PaddedHeadDim(config) * Info(kv_dtype).block_bytes;
+  const int num_extents = config.attention == AttentionKind::kMla ? 1 : 2;
+  return int64_t{num_extents} * MakeKvTables(config).layers_per_block * shard.kv_heads.size() *
+         block_tokens * PaddedCachedDim(config) * Info(kv_dtype).block_bytes;
 }
 
 int64_t MaxMessageBytes(const ModelConfig& config, const ShardPlan& plan, int32_t max_rows,
                         int32_t max_logit_rows) {
-  const int subtrees =
-      std::max(SumTree(LeavesOf(plan, &RankShard::query_heads), plan.head_group).max_subtrees(),
-               SumTree(LeavesOf(plan, &RankShard::ffn_leaves), 1).max_subtrees());
+  const auto subtrees = [&](Range RankShard::*leaves, int group) {
+    return int64_t{RowCutSum(plan, leaves, {}, group, 0).tree.max_subtrees()};
+  };
   int64_t vocab_tiles = 0;
   for (const RankShard& shard : plan.ranks)
     vocab_tiles = std::max(vocab_tiles, shard.vocab_tiles.size());
-  const int64_t sums = int64_t{subtrees} * max_rows * RoundUp(config.model_dim, kTileRows);
+  const int64_t most_subtrees =
+      std::max({subtrees(&RankShard::query_heads, plan.head_group),
+                subtrees(&RankShard::ffn_leaves, 1), subtrees(&RankShard::shared_leaves, 1)});
+  const int64_t rows_of_sums =
+      std::max(most_subtrees * max_rows,
+               subtrees(&RankShard::experts, 1) * ExpertNetwork::MaxRows(max_rows));
+  const int64_t sums = rows_of_sums * RoundUp(config.model_dim, kTileRows);
   const int64_t logits = vocab_tiles * kTileRows * max_logit_rows;
   constexpr int64_t kLeastBytes = int64_t{64} << 10;  // plans travel by the same collective
   return std::max(kLeastBytes, std::max(sums, logits) * static_cast<int64_t>(sizeof(float)));

@@ -9,10 +9,10 @@
 #include <span>
 
 #include "base/status.h"
-#include "kernels/attention.h"
 #include "kernels/context.h"
 #include "model/model_config.h"
 #include "worker/collective.h"
+#include "worker/kv_tables.h"
 #include "worker/shard_plan.h"
 #include "worker/weights.h"
 
@@ -35,11 +35,10 @@ struct DecoderOptions {
 struct DecoderBatch {
   std::span<const int32_t> tokens;     // [T] ids
   std::span<const int32_t> positions;  // [T]
-  std::span<const int32_t> blocks;     // [T] block of the pool that takes the row's KV
-  std::span<const AttentionSequence> sequences;
+  std::span<const TableRows> tables;   // of MakeKvTables
 };
 
-// KV of one token block on one rank, in bytes, all layers.
+// One block of the pool on one rank, in bytes.
 int64_t KvBytesPerBlock(const ModelConfig& config, const RankShard& shard, DType kv_dtype,
                         int32_t block_tokens);
 // The longest message of a group's collective.
@@ -68,7 +67,7 @@ class Decoder {
   // The part that ComputeLogits fills without gather, in ids.
   virtual Range own_vocabulary() const = 0;
 
-  // Copies whole blocks of the pool, all layers and heads.
+  // Copies a whole block of the pool.
   virtual void CopyBlock(int32_t from, int32_t to) = 0;
 };
 

@@ -24,8 +24,8 @@ bool PrefixIndex::ByPlace::Less(const Place& a, const Place& b) {
                                       b.tokens.end());
 }
 
-PrefixIndex::PrefixIndex(int32_t num_blocks, int32_t block_tokens)
-    : block_tokens_(block_tokens), entries_(num_blocks), by_place_(ByPlace{&entries_}) {
+PrefixIndex::PrefixIndex(int32_t num_bundles, int32_t block_tokens)
+    : block_tokens_(block_tokens), entries_(num_bundles), by_place_(ByPlace{&entries_}) {
   CHECK_GE(block_tokens, 1);
 }
 
@@ -36,63 +36,54 @@ PrefixIndex::ShortKey PrefixIndex::Shorten(const BlockKey& key) {
 }
 
 bool PrefixIndex::Insert(const BlockKey& parent, const BlockKey& key,
-                         std::span<const int32_t> tokens, int32_t block) {
+                         std::span<const int32_t> tokens, int32_t bundle) {
   CHECK_EQ(static_cast<int32_t>(tokens.size()), block_tokens_);
-  if (!by_key_.try_emplace(Shorten(key), block).second) return false;
-  Entry& entry = entries_[block];
-  CHECK(entry.tokens.empty()) << "block " << block << " is indexed already";
+  if (!by_key_.try_emplace(Shorten(key), bundle).second) return false;
+  Entry& entry = entries_[bundle];
+  CHECK(entry.tokens.empty()) << "bundle " << bundle << " is indexed already";
   entry = {parent, key, {tokens.begin(), tokens.end()}};
-  CHECK(by_place_.insert(block).second);
+  CHECK(by_place_.insert(bundle).second);
   return true;
 }
 
-void PrefixIndex::Erase(int32_t block) {
-  Entry& entry = entries_[block];
-  CHECK(!entry.tokens.empty()) << "block " << block << " is not indexed";
-  CHECK_EQ(by_place_.erase(block), 1u);
+void PrefixIndex::Erase(int32_t bundle) {
+  Entry& entry = entries_[bundle];
+  CHECK(!entry.tokens.empty()) << "bundle " << bundle << " is not indexed";
+  CHECK_EQ(by_place_.erase(bundle), 1u);
   CHECK_EQ(by_key_.erase(Shorten(entry.key)), 1u);
   entry = {};
 }
 
 int32_t PrefixIndex::Find(const BlockKey& key) const {
   const auto found = by_key_.find(Shorten(key));
-  if (found == by_key_.end() || entries_[found->second].key != key) return kNoBlock;
+  if (found == by_key_.end() || entries_[found->second].key != key) return kNoBundle;
   return found->second;
 }
 
-PrefixMatch PrefixIndex::Match(const BlockKey& root, std::span<const BlockKey> keys,
+int32_t PrefixIndex::FindExact(const BlockKey& parent, const BlockKey& key,
                                std::span<const int32_t> tokens) const {
-  PrefixMatch match;
-  const BlockKey* parent = &root;
-  for (const BlockKey& key : keys) {
-    if (static_cast<int32_t>(tokens.size()) < block_tokens_) break;
-    const int32_t block = Find(key);
-    if (block == kNoBlock) break;
-    const Entry& entry = entries_[block];
-    if (entry.parent != *parent) break;
-    if (!std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin())) break;
-    match.blocks.push_back(block);
-    tokens = tokens.subspan(block_tokens_);
-    parent = &key;
-  }
-  MatchPart(*parent, tokens, &match);
-  return match;
+  const int32_t bundle = Find(key);
+  if (bundle == kNoBundle) return kNoBundle;
+  const Entry& entry = entries_[bundle];
+  const bool is_equal =
+      entry.parent == parent &&
+      std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin(), tokens.end());
+  return is_equal ? bundle : kNoBundle;
 }
 
 // In lexicographic order the longest common start is that of a neighbour.
-void PrefixIndex::MatchPart(const BlockKey& parent, std::span<const int32_t> tokens,
-                            PrefixMatch* match) const {
-  const auto consider = [&](int32_t block) {
-    const Entry& entry = entries_[block];
+PartMatch PrefixIndex::MatchPart(const BlockKey& parent, std::span<const int32_t> tokens) const {
+  PartMatch match;
+  const auto consider = [&](int32_t bundle) {
+    const Entry& entry = entries_[bundle];
     if (entry.parent != parent) return;
     const int32_t common = CommonPrefix(entry.tokens, tokens);
-    if (common <= match->copy_tokens) return;
-    match->copy_from = block;
-    match->copy_tokens = common;
+    if (common > match.num_tokens) match = {bundle, common};
   };
   const auto next = by_place_.lower_bound(Place{parent, tokens});
   if (next != by_place_.end()) consider(*next);
   if (next != by_place_.begin()) consider(*std::prev(next));
+  return match;
 }
 
 }  // namespace cairn

@@ -1,7 +1,8 @@
-// Finds blocks of the pool by what they hold: the KV of a prefix of tokens.
+// Finds the bundles of one layer group by what they hold: the KV of a prefix of tokens.
 //
-// A block is found by its key (kvstore/key.h), and believed only when parent and tokens are equal
-// too: a hit never rests on a hash alone. Only full blocks whose KV has been computed are in here.
+// A bundle (worker/block_pool.h) is found by its key (kvstore/key.h), and believed only when parent
+// and tokens are equal too: a hit never rests on a hash alone. Only full ones whose KV has been
+// computed are in here.
 // Thread: one, the owner's.
 #pragma once
 
@@ -16,31 +17,33 @@
 
 namespace cairn {
 
-// What the pool has of a sequence of tokens.
-struct PrefixMatch {
-  std::vector<int32_t> blocks;   // hold the first full blocks, in order
-  int32_t copy_from = kNoBlock;  // a block that starts with the copy_tokens tokens that follow
-  int32_t copy_tokens = 0;
+// A bundle that starts with the first num_tokens of some tokens.
+struct PartMatch {
+  int32_t bundle = kNoBundle;
+  int32_t num_tokens = 0;
 };
 
 class PrefixIndex {
  public:
-  PrefixIndex(int32_t num_blocks, int32_t block_tokens);
+  // num_bundles: ids are below it.
+  PrefixIndex(int32_t num_bundles, int32_t block_tokens);
+  PrefixIndex(const PrefixIndex&) = delete;  // by_place_ knows where entries_ is
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // `block` holds `tokens`, block_tokens of them, after what `parent` (a key of this chain or its
-  // root) stands for; `key` is their ChildKey. False, without effect, if a block with this key is
+  // `bundle` holds `tokens`, block_tokens of them, after what `parent` (a key of this chain or its
+  // root) stands for; `key` is their ChildKey. False, without effect, if a bundle with this key is
   // there (both hold the same, one is enough) or the entry is taken by another key.
   bool Insert(const BlockKey& parent, const BlockKey& key, std::span<const int32_t> tokens,
-              int32_t block);
-  void Erase(int32_t block);
-  // The block with this key, or kNoBlock.
+              int32_t bundle);
+  void Erase(int32_t bundle);
+  // The bundle with this key, or kNoBundle.
   int32_t Find(const BlockKey& key) const;
-
-  // The longest prefix of `tokens` that is here: first in full blocks, then the block after them
-  // with the longest equal start. keys[i] is the key of the i-th full block of the chain from
-  // `root`.
-  PrefixMatch Match(const BlockKey& root, std::span<const BlockKey> keys,
+  // The same, if it holds just these tokens after this parent.
+  int32_t FindExact(const BlockKey& parent, const BlockKey& key,
                     std::span<const int32_t> tokens) const;
+
+  // Of the bundles after `parent`, the one with the longest start equal to that of `tokens`.
+  PartMatch MatchPart(const BlockKey& parent, std::span<const int32_t> tokens) const;
 
   int32_t size() const { return static_cast<int32_t>(by_key_.size()); }
 
@@ -66,7 +69,9 @@ class PrefixIndex {
   struct ByPlace {
     using is_transparent = void;
     const std::vector<Entry>* entries;
-    Place Of(int32_t block) const { return {(*entries)[block].parent, (*entries)[block].tokens}; }
+    Place Of(int32_t bundle) const {
+      return {(*entries)[bundle].parent, (*entries)[bundle].tokens};
+    }
     static Place Of(const Place& place) { return place; }
     static bool Less(const Place& a, const Place& b);
     template <typename A, typename B>
@@ -76,10 +81,9 @@ class PrefixIndex {
   };
 
   static ShortKey Shorten(const BlockKey& key);
-  void MatchPart(const BlockKey& parent, std::span<const int32_t> tokens, PrefixMatch* match) const;
 
   const int32_t block_tokens_;
-  std::vector<Entry> entries_;  // by block
+  std::vector<Entry> entries_;  // by bundle
   absl::flat_hash_map<ShortKey, int32_t> by_key_;
   // Neighbours in this order share the longest starts.
   absl::btree_set<int32_t, ByPlace> by_place_;

@@ -1,4 +1,5 @@
 #include "worker/rank.h"
+#include "kernels/kv_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -92,6 +93,7 @@ std::unique_ptr<SlotTable> RankImpl::NewTable() const {
                                                 .max_rows = options_.max_step_tokens,
                                                 .num_blocks = options_.num_blocks,
                                                 .block_tokens = options_.block_tokens,
+                                                .num_tables = MakeKvTables(config_).num_tables(),
                                                 .context_length = options_.context_length,
                                                 .vocab_size = config_.vocab_size});
 }
@@ -116,8 +118,7 @@ absl::StatusOr<StepResult> RankImpl::Compute(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.copies) decoder_->CopyBlock(copy.from, copy.to);
   StepResult result = {.step = plan.step, .tokens = {}};
   if (rows_.tokens.empty()) return result;
-  RETURN_IF_ERROR(
-      decoder_->Forward({rows_.tokens, rows_.positions, rows_.blocks, rows_.sequences}));
+  RETURN_IF_ERROR(decoder_->Forward({rows_.tokens, rows_.positions, rows_.tables}));
   table_->Advance(plan);
   RETURN_IF_ERROR(CaptureLogits());
   RETURN_IF_ERROR(SampleRows(&result));
@@ -277,6 +278,7 @@ absl::StatusOr<ResolvedRankOptions> ResolveRankOptions(const Checkpoint& checkpo
     resolved.kv_bytes_per_block =
         std::max(resolved.kv_bytes_per_block,
                  KvBytesPerBlock(config, shard, resolved.kv_dtype, options.block_tokens));
+  resolved.kv_groups = MakeKvTables(config).groups;
   resolved.max_message_bytes =
       MaxMessageBytes(config, plan, options.max_step_tokens, kMaxLogitRows);
   return resolved;

@@ -13,6 +13,7 @@
 #include "model/checkpoint.h"
 #include "model/model_config.h"
 #include "worker/collective.h"
+#include "worker/kv_group.h"
 #include "worker/step.h"
 
 namespace cairn {
@@ -44,8 +45,9 @@ struct ResolvedRankOptions {
   RankOptions options;
   bool int8_activations = false;
   DType kv_dtype = DType::kF32;
-  int64_t kv_bytes_per_block = 0;  // of the fullest rank
-  int64_t max_message_bytes = 0;   // what the group's collective must carry
+  int64_t kv_bytes_per_block = 0;       // of the fullest rank
+  std::vector<KvGroup> kv_groups = {};  // of the model's layers
+  int64_t max_message_bytes = 0;        // what the group's collective must carry
 };
 absl::StatusOr<ResolvedRankOptions> ResolveRankOptions(const Checkpoint& checkpoint,
                                                        const ModelConfig& config,

@@ -44,14 +44,19 @@ absl::StatusOr<int32_t> NumBlocks(const AssignMessage& assignment, const ModelCo
   const EngineSettings& settings = assignment.settings;
   const int64_t context =
       settings.context_tokens > 0 ? settings.context_tokens : config.context_length;
-  const int64_t per_sequence = (context + settings.block_tokens - 1) / settings.block_tokens + 1;
+  const int64_t per_sequence = MostBlocksOfSequence({.block_tokens = settings.block_tokens,
+                                                     .max_step_tokens = settings.max_step_tokens,
+                                                     .groups = resolved.kv_groups},
+                                                    context + settings.block_tokens);
   const int64_t wanted = per_sequence * settings.max_running;
   const int64_t fitting =
       settings.kv_memory_bytes / std::max<int64_t>(resolved.kv_bytes_per_block, 1);
-  if (fitting < 2) {
+  int64_t num_tables = 0;
+  for (const KvGroup& group : resolved.kv_groups) num_tables += group.num_tables;
+  if (fitting < 2 * num_tables) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "kv-memory too small: %d bytes, a block of %d tokens has %d", settings.kv_memory_bytes,
-        settings.block_tokens, resolved.kv_bytes_per_block));
+        "kv-memory too small: %d bytes, the KV of %d tokens has %d", settings.kv_memory_bytes,
+        settings.block_tokens, resolved.kv_bytes_per_block * num_tables));
   }
   return static_cast<int32_t>(std::min<int64_t>({wanted, fitting, int64_t{1} << 30}));
 }
@@ -94,6 +99,7 @@ absl::StatusOr<LoadedRank> Load(const Checkpoint& checkpoint, const ModelConfig&
   SchedulerOptions& scheduler = loaded.scheduler;
   scheduler.num_blocks = resolved.options.num_blocks;
   scheduler.block_tokens = settings.block_tokens;
+  scheduler.groups = resolved.kv_groups;
   scheduler.max_running = settings.max_running;
   scheduler.max_step_tokens = settings.max_step_tokens;
   scheduler.max_waiting = settings.max_waiting;
@@ -104,8 +110,8 @@ absl::StatusOr<LoadedRank> Load(const Checkpoint& checkpoint, const ModelConfig&
   scheduler.identity_root = loaded.identity;
   loaded.max_message_bytes = resolved.max_message_bytes;
   loaded.num_threads = resolved.options.num_threads;
-  loaded.max_request_tokens = static_cast<int32_t>(std::min<int64_t>(
-      scheduler.context_length, int64_t{scheduler.num_blocks} * scheduler.block_tokens));
+  loaded.max_request_tokens = static_cast<int32_t>(
+      std::min<int64_t>(scheduler.context_length, MaxTokensInPool(PoolOptions(scheduler))));
   LOG(INFO) << "rank.loaded rank=" << assignment.rank << " size=" << assignment.size
             << " weight_bytes=" << loaded.rank->weight_bytes()
             << " read_bytes=" << loaded.rank->read_bytes() << " blocks=" << scheduler.num_blocks

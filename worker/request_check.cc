@@ -80,11 +80,10 @@ absl::Status CheckLength(const GenerateRequest& request, const RequestLimits& li
         absl::StrFormat("prompt leaves no room for an answer: prompt_tokens=%d context_tokens=%d",
                         prompt_tokens, limits.context_length));
   }
-  const int64_t pool_tokens = int64_t{limits.num_blocks} * limits.block_tokens;
-  if (prompt_tokens > pool_tokens) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "prompt is larger than the KV pool: prompt_tokens=%d pool_tokens=%d (%d blocks of %d)",
-        prompt_tokens, pool_tokens, limits.num_blocks, limits.block_tokens));
+  if (prompt_tokens > limits.pool_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prompt is larger than the KV pool: prompt_tokens=%d pool_tokens=%d",
+                        prompt_tokens, limits.pool_tokens));
   }
   if (request.max_tokens < 1) {
     return absl::InvalidArgumentError(
@@ -101,8 +100,8 @@ absl::Status CheckLength(const GenerateRequest& request, const RequestLimits& li
 }  // namespace
 
 int32_t MaxRequestTokens(const RequestLimits& limits) {
-  const int64_t pool_tokens = int64_t{limits.num_blocks} * limits.block_tokens;
-  return static_cast<int32_t>(std::min<int64_t>(limits.context_length, pool_tokens + 1));
+  return static_cast<int32_t>(
+      std::min<int64_t>(limits.context_length, int64_t{limits.pool_tokens} + 1));
 }
 
 absl::Status CheckSamplingParams(const SamplingParams& params, int32_t vocab_size) {

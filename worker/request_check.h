@@ -29,8 +29,7 @@ inline constexpr size_t kMaxCacheSaltBytes = 256;
 struct RequestLimits {
   int32_t vocab_size = 0;
   int32_t context_length = 0;  // tokens of prompt and output together
-  int32_t num_blocks = 0;      // of the pool
-  int32_t block_tokens = 0;
+  int32_t pool_tokens = 0;     // that the KV pool holds of one sequence
 };
 
 // The largest prompt + output, in tokens: what the context allows, and what the pool can hold. The

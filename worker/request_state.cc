@@ -22,7 +22,6 @@ SequenceStart RequestState::Start() const {
   start.tokens = tokens;
   start.num_prompt_tokens = num_prompt_tokens();
   start.num_cached_tokens = num_computed;
-  start.blocks = blocks;
   start.sampling = request.sampling;
   if (request.min_tokens > 0) {
     start.banned_ids = request.stop_ids;

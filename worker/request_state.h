@@ -11,6 +11,7 @@
 
 #include "kvstore/key.h"
 #include "worker/request.h"
+#include "worker/sequence_blocks.h"
 #include "worker/step.h"
 
 namespace cairn {
@@ -35,7 +36,7 @@ struct RequestState {
   int32_t slot = -1;
   int32_t num_computed = 0;  // KV of this many tokens is in `blocks`
   int32_t num_indexed = 0;   // blocks that have been offered to the prefix index
-  std::vector<int32_t> blocks;
+  SequenceBlocks blocks;
   bool cancelled = false;  // since the plan whose result is awaited
 
   // While it waits.
@@ -54,7 +55,7 @@ struct RequestState {
   void ExtendKeys(int32_t num_blocks, int32_t block_tokens) {
     cairn::ExtendKeys(root, tokens, num_blocks, block_tokens, &keys);
   }
-  // What the ranks need to know of it as it enters a slot.
+  // What the ranks need to know of it as it enters a slot, but its tables.
   SequenceStart Start() const;
   // Appends a sampled token and says what happened.
   TokenEvent Append(const SampledToken& sampled);

@@ -8,11 +8,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
-#include "worker/block_pool.h"
 #include "worker/prefill_share.h"
-#include "worker/prefix_index.h"
 #include "worker/request_check.h"
 #include "worker/request_state.h"
+#include "worker/sequence_blocks.h"
 
 namespace cairn {
 namespace {
@@ -44,31 +43,27 @@ class SchedulerImpl final : public Scheduler {
 
   void PlanDecodes(StepPlan* plan, int32_t* budget);
   bool Grow(RequestState* request, StepPlan* plan);
+  int32_t TakeRoom(RequestState* request, StepPlan* plan);
   void PlanPrefills(bool may_admit, int32_t budget, StepPlan* plan);
+  bool MakeRoom(RequestState* request, std::span<RequestState* const> prefills, StepPlan* plan);
   void PlanSegment(RequestState* request, int32_t num_tokens, StepPlan* plan);
   void AdmitWaiting(int32_t budget, StepPlan* plan, std::vector<RequestState*>* prefills);
   Admission TryAdmit(RequestState* request, StepPlan* plan);
   bool AwaitsPrefix(RequestState* request, int32_t num_matched) const;
-  bool HoldMatch(PrefixMatch* match, int32_t num_blocks_needed);
   void Enter(RequestState* request, PrefixMatch match, StepPlan* plan);
   void Preempt(RequestState* request);
 
   void IndexComputedBlocks(RequestState* request);
   void ReleaseBlocks(RequestState* request);
   void Leave(RequestState* request);
-  void Release(std::vector<int32_t>* blocks);
   bool UsesPrefixCache(const GenerateRequest& request) const {
     return options_.prefix_cache && request.use_prefix_cache;
-  }
-  int32_t BlocksFor(int32_t num_tokens) const {
-    return (num_tokens + options_.block_tokens - 1) / options_.block_tokens;
   }
 
   const SchedulerOptions options_;  // max_running as it is used
   const RequestLimits limits_;
   const BlockKey identity_root_;
-  PrefixIndex index_;
-  BlockPool pool_;
+  KvBooks books_;
 
   ByArrival waiting_, running_;
   absl::flat_hash_map<uint64_t, RequestState*> by_handle_;
@@ -90,11 +85,9 @@ SchedulerImpl::SchedulerImpl(const SchedulerOptions& options, const BlockKey& id
     : options_(options),
       limits_({.vocab_size = options.vocab_size,
                .context_length = options.context_length,
-               .num_blocks = options.num_blocks,
-               .block_tokens = options.block_tokens}),
+               .pool_tokens = MaxTokensInPool(PoolOptions(options))}),
       identity_root_(identity_root),
-      index_(options.num_blocks, options.block_tokens),
-      pool_(options.num_blocks, [this](int32_t block) { index_.Erase(block); }),
+      books_(PoolOptions(options)),
       by_slot_(options.max_running) {
   for (int32_t slot = options.max_running - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
@@ -177,17 +170,26 @@ void SchedulerImpl::PlanDecodes(StepPlan* plan, int32_t* budget) {
 
 // Gives the sequence room for its next token. False if it was the youngest and had to leave.
 bool SchedulerImpl::Grow(RequestState* request, StepPlan* plan) {
-  if (BlocksFor(request->num_tokens()) <= static_cast<int32_t>(request->blocks.size())) return true;
-  while (pool_.num_available() == 0) {
+  while (TakeRoom(request, plan) < request->num_tokens()) {
     RequestState* youngest = running_.rbegin()->second.get();
     CHECK_GE(running_.size(), 2u) << "a lone sequence has outgrown the pool";
-    const bool is_itself = youngest == request;
+    if (youngest == request) {
+      // What it has just been given goes with it.
+      std::erase_if(plan->appends, [slot = request->slot](const BlockAppend& append) {
+        return append.slot == slot;
+      });
+      Preempt(request);
+      return false;
+    }
     Preempt(youngest);
-    if (is_itself) return false;
   }
-  request->blocks.push_back(pool_.Allocate());
-  plan->appends.push_back({.slot = request->slot, .block = request->blocks.back()});
   return true;
+}
+
+// Takes the blocks that the sequence may have. Returns how many of its tokens have one then.
+int32_t SchedulerImpl::TakeRoom(RequestState* request, StepPlan* plan) {
+  return books_.Extend(request->num_computed, request->num_tokens(), request->slot,
+                       &request->blocks, &plan->appends);
 }
 
 void SchedulerImpl::PlanPrefills(bool may_admit, int32_t budget, StepPlan* plan) {
@@ -195,15 +197,39 @@ void SchedulerImpl::PlanPrefills(bool may_admit, int32_t budget, StepPlan* plan)
   for (const auto& [arrival, request] : running_) {
     if (!request->is_decoding()) prefills.push_back(request.get());
   }
-  if (may_admit) AdmitWaiting(budget, plan, &prefills);
+  const int64_t preemptions_before = stats_.num_preemptions;
+  std::vector<RequestState*> stuck;
+  for (RequestState* request : prefills) {
+    if (request->slot >= 0 && !MakeRoom(request, prefills, plan)) stuck.push_back(request);
+  }
+  std::erase_if(prefills, [&](const RequestState* request) {
+    return request->slot < 0 || std::find(stuck.begin(), stuck.end(), request) != stuck.end();
+  });
+  if (may_admit && stats_.num_preemptions == preemptions_before) {
+    AdmitWaiting(budget, plan, &prefills);
+  }
   std::sort(prefills.begin(), prefills.end(),
             [](const RequestState* a, const RequestState* b) { return a->arrival < b->arrival; });
   std::vector<int32_t> pending;
-  for (const RequestState* request : prefills) pending.push_back(request->num_pending());
+  for (RequestState* request : prefills)
+    pending.push_back(TakeRoom(request, plan) - request->num_computed);
   const std::vector<int32_t> rows = SharePrefillRows(pending, budget);
   for (size_t i = 0; i < prefills.size(); ++i) {
     if (rows[i] > 0) PlanSegment(prefills[i], rows[i], plan);
   }
+}
+
+// Prefill takes blocks of windows as it goes. It gives back as many as it takes, but others may
+// hold some of them: then younger ones of the running `prefills` make room, which have no part in
+// this plan yet. False if that is not enough for a token: it waits until the others go on.
+bool SchedulerImpl::MakeRoom(RequestState* request, std::span<RequestState* const> prefills,
+                             StepPlan* plan) {
+  while (TakeRoom(request, plan) <= request->num_computed) {
+    while (prefills.back()->slot < 0) prefills = prefills.first(prefills.size() - 1);
+    if (prefills.back() == request) return false;
+    Preempt(prefills.back());
+  }
+  return true;
 }
 
 void SchedulerImpl::PlanSegment(RequestState* request, int32_t num_tokens, StepPlan* plan) {
@@ -253,13 +279,16 @@ SchedulerImpl::Admission SchedulerImpl::TryAdmit(RequestState* request, StepPlan
   if (request->use_prefix_cache) {
     request->ExtendKeys(request->num_tokens() / options_.block_tokens, options_.block_tokens);
     // The last token is computed in any case: the next one is sampled from its row.
-    match = index_.Match(request->root, request->keys,
+    match = books_.Match(request->root, request->keys,
                          std::span(request->tokens).first(request->tokens.size() - 1));
-    if (AwaitsPrefix(request, static_cast<int32_t>(match.blocks.size()))) {
-      return Admission::kPrefixInFlight;
-    }
+    if (AwaitsPrefix(request, match.num_blocks)) return Admission::kPrefixInFlight;
+  } else {
+    match.groups.resize(options_.groups.size());
   }
-  if (!HoldMatch(&match, BlocksFor(request->num_tokens()))) return Admission::kNoBlocks;
+  const int32_t spare_rows = running_.empty() ? 0 : 1;
+  if (!books_.Take(&match, request->num_tokens(), spare_rows, &request->blocks)) {
+    return Admission::kNoBlocks;
+  }
   Enter(request, std::move(match), plan);
   return Admission::kAdmitted;
 }
@@ -274,46 +303,19 @@ bool SchedulerImpl::AwaitsPrefix(RequestState* request, int32_t num_matched) con
   return request->awaited_block.has_value();
 }
 
-// Holds the blocks of the match if the pool has the rest of `num_blocks_needed` too, giving up the
-// copy if it is in the way. Else holds nothing.
-bool SchedulerImpl::HoldMatch(PrefixMatch* match, int32_t num_blocks_needed) {
-  for (const int32_t block : match->blocks) pool_.Hold(block);
-  if (match->copy_from != kNoBlock) pool_.Hold(match->copy_from);
-  const int32_t num_new = num_blocks_needed - static_cast<int32_t>(match->blocks.size());
-  const int32_t num_spare = running_.empty() ? 0 : 1;
-  if (pool_.num_available() >= num_new + num_spare) return true;
-  if (match->copy_from != kNoBlock) {
-    pool_.Release(match->copy_from);
-    match->copy_from = kNoBlock;
-    match->copy_tokens = 0;
-    if (pool_.num_available() >= num_new + num_spare) return true;
-  }
-  Release(&match->blocks);
-  return false;
-}
-
-// The match is held.
+// Its blocks are taken.
 void SchedulerImpl::Enter(RequestState* request, PrefixMatch match, StepPlan* plan) {
-  const auto num_matched = static_cast<int32_t>(match.blocks.size());
-  request->blocks = std::move(match.blocks);
-  while (static_cast<int32_t>(request->blocks.size()) < BlocksFor(request->num_tokens())) {
-    request->blocks.push_back(pool_.Allocate());
-    CHECK_NE(request->blocks.back(), kNoBlock);
-  }
-  if (match.copy_from != kNoBlock) {
-    copy_sources_.push_back(match.copy_from);
-    plan->copies.push_back({.from = match.copy_from,
-                            .to = request->blocks[num_matched],
-                            .num_tokens = match.copy_tokens});
-  }
-  request->num_computed = num_matched * options_.block_tokens + match.copy_tokens;
-  request->num_indexed = num_matched;
+  books_.AppendCopies(match, request->blocks, &plan->copies);
+  copy_sources_.insert(copy_sources_.end(), match.copy_from.begin(), match.copy_from.end());
+  request->num_computed = match.num_blocks * options_.block_tokens + match.copy_tokens;
+  request->num_indexed = match.num_blocks;
   request->num_overtakes = 0;
   request->slot = free_slots_.back();
   free_slots_.pop_back();
   by_slot_[request->slot] = request;
   plan->starts.push_back(request->Start());
-  for (size_t i = num_matched; i < request->keys.size(); ++i) {
+  plan->starts.back().tables = books_.Tables(request->blocks);
+  for (size_t i = match.num_blocks; i < request->keys.size(); ++i) {
     in_flight_.emplace(request->keys[i], request);
   }
   if (request->was_admitted) return;
@@ -342,6 +344,7 @@ std::vector<Scheduler::Event> SchedulerImpl::Apply(const StepResult& result) {
     request->num_computed += segment.num_tokens;
     stats_.computed_tokens += segment.num_tokens;
     IndexComputedBlocks(request);
+    books_.Slide(request->num_computed, &request->blocks);
     if (segment.sample) {
       CHECK_LT(num_sampled, result.tokens.size());
       const StepToken& token = result.tokens[num_sampled++];
@@ -356,11 +359,12 @@ std::vector<Scheduler::Event> SchedulerImpl::Apply(const StepResult& result) {
   }
   CHECK_EQ(num_sampled, result.tokens.size());
   planned_.clear();
-  Release(&copy_sources_);
+  books_.Release(&copy_sources_);
   for (RequestState* request : by_slot_) {
     if (request != nullptr && request->cancelled) Leave(request);
   }
-  CHECK_EQ(pool_.num_free() + pool_.num_held() + pool_.num_cached(), pool_.num_blocks());
+  const BlockPool& pool = books_.pool();
+  CHECK_EQ(pool.num_free() + pool.num_held() + pool.num_cached(), pool.num_blocks());
   return events;
 }
 
@@ -372,12 +376,8 @@ void SchedulerImpl::IndexComputedBlocks(RequestState* request) {
   request->ExtendKeys(num_full, options_.block_tokens);
   for (; request->num_indexed < num_full; ++request->num_indexed) {
     const int32_t i = request->num_indexed;
-    const int32_t block = request->blocks[i];
-    const BlockKey& parent = request->ParentKey(i);
-    if (index_.Insert(parent, request->keys[i], request->BlockTokens(i, options_.block_tokens),
-                      block)) {
-      pool_.SetIndexed(block, i == 0 ? kNoBlock : index_.Find(parent));
-    }
+    books_.Index(request->ParentKey(i), request->keys[i],
+                 request->BlockTokens(i, options_.block_tokens), i, request->blocks);
     const auto flight = in_flight_.find(request->keys[i]);
     if (flight != in_flight_.end() && flight->second == request) in_flight_.erase(flight);
   }
@@ -392,7 +392,7 @@ void SchedulerImpl::ReleaseBlocks(RequestState* request) {
     const auto flight = in_flight_.find(key);
     if (flight != in_flight_.end() && flight->second == request) in_flight_.erase(flight);
   }
-  Release(&request->blocks);
+  books_.Release(&request->blocks);
   request->num_computed = request->num_indexed = 0;
   by_slot_[request->slot] = nullptr;
   free_slots_.push_back(request->slot);
@@ -408,11 +408,6 @@ void SchedulerImpl::Leave(RequestState* request) {
   CHECK_EQ(waiting_.erase(arrival) + running_.erase(arrival), 1u);
 }
 
-// From the end to the start, so that a block is evicted before the one it follows.
-void SchedulerImpl::Release(std::vector<int32_t>* blocks) {
-  for (; !blocks->empty(); blocks->pop_back()) pool_.Release(blocks->back());
-}
-
 const GenerateRequest* SchedulerImpl::RequestOfSlot(int32_t slot) const {
   if (slot < 0 || slot >= options_.max_running || by_slot_[slot] == nullptr) return nullptr;
   return &by_slot_[slot]->request;
@@ -422,7 +417,7 @@ std::vector<Scheduler::Event> SchedulerImpl::AbortAll(FinishReason reason,
                                                       const std::string& error) {
   plan_pending_ = false;
   planned_.clear();
-  Release(&copy_sources_);
+  books_.Release(&copy_sources_);
   ByArrival all = std::exchange(waiting_, {});
   std::vector<Event> events;
   for (auto& [arrival, request] : running_) {
@@ -432,7 +427,7 @@ std::vector<Scheduler::Event> SchedulerImpl::AbortAll(FinishReason reason,
   running_.clear();
   by_handle_.clear();
   freed_slots_.clear();
-  pool_.EvictAll();
+  books_.EvictAll();
   for (const auto& [arrival, request] : all) {
     if (request->cancelled) continue;
     TokenEvent event;
@@ -441,7 +436,7 @@ std::vector<Scheduler::Event> SchedulerImpl::AbortAll(FinishReason reason,
     event.usage = request->usage;
     events.push_back({request->handle, std::move(event)});
   }
-  CHECK_EQ(pool_.num_free(), pool_.num_blocks());
+  CHECK_EQ(books_.pool().num_free(), books_.pool().num_blocks());
   return events;
 }
 
@@ -449,9 +444,9 @@ SchedulerStats SchedulerImpl::stats() const {
   SchedulerStats stats = stats_;
   stats.num_waiting = static_cast<int32_t>(waiting_.size());
   stats.num_running = static_cast<int32_t>(running_.size());
-  stats.num_blocks = pool_.num_blocks();
-  stats.num_free_blocks = pool_.num_free();
-  stats.num_cached_blocks = pool_.num_cached();
+  stats.num_blocks = books_.pool().num_blocks();
+  stats.num_free_blocks = books_.pool().num_free();
+  stats.num_cached_blocks = books_.pool().num_cached();
   return stats;
 }
 
@@ -463,6 +458,13 @@ absl::Status CheckOption(const char* name, int64_t value, int64_t least, int64_t
 
 }  // namespace
 
+KvBooks::Options PoolOptions(const SchedulerOptions& options) {
+  return {.num_blocks = options.num_blocks,
+          .block_tokens = options.block_tokens,
+          .max_step_tokens = options.max_step_tokens,
+          .groups = options.groups};
+}
+
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOptions& options) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   RETURN_IF_ERROR(CheckOption("num_blocks", options.num_blocks, 1, kMost));
@@ -472,6 +474,14 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const SchedulerOpti
   RETURN_IF_ERROR(CheckOption("max_waiting", options.max_waiting, 1, kMost));
   // Two: one token of a prompt and one of an answer.
   RETURN_IF_ERROR(CheckOption("context_length", options.context_length, 2, kMost));
+  RETURN_IF_ERROR(CheckOption("groups", std::ssize(options.groups), 1, kMaxKvGroups));
+  for (const KvGroup& group : options.groups) {
+    RETURN_IF_ERROR(CheckOption("groups.window", group.window, 0, kMost));
+    RETURN_IF_ERROR(CheckOption("groups.num_tables", group.num_tables, 1, kMaxTables));
+  }
+  int64_t num_tables = 0;  // all of them, or a sequence has no place for its first token
+  for (const KvGroup& group : options.groups) num_tables += group.num_tables;
+  RETURN_IF_ERROR(CheckOption("num_blocks", options.num_blocks, num_tables, kMost));
   RETURN_IF_ERROR(CheckOption("vocab_size", options.vocab_size, 1, kMost));
   BlockKey identity_root;
   if (options.prefix_cache) {

@@ -4,10 +4,11 @@
 // gives the rest of a token budget to prefill, chunked, so the longest gap between two tokens of a
 // running stream is bounded by the time of one budget. Most of the rest goes to the oldest prompt,
 // a part to the shortest (worker/prefill_share.h), which need not wait for a long one. A sequence
-// enters with blocks for all its known tokens, if one more is left while others run. When blocks
-// run out the youngest running sequence is preempted and later recomputed from its tokens. Prefixes
-// are shared inside the worker by the block identity of kvstore/key.h; a partly equal last block is
-// reused by copy. The last known token is always computed.
+// enters with blocks for all its known tokens, if one more is left while others run; in layers with
+// a window with as many as the window and a step need, which it gives back and takes as it goes.
+// When blocks run out the youngest running sequence is preempted and later recomputed from its
+// tokens. Prefixes are shared inside the worker by the block identity of kvstore/key.h; a partly
+// equal last block is reused by copy. The last known token is always computed.
 //
 // Nobody waits for ever. A request for which there are no blocks is overtaken by younger ones at
 // most kMaxOvertakes times; then nobody enters before it, and it enters at the latest when all who
@@ -27,7 +28,9 @@
 
 #include "base/status.h"
 #include "kvstore/key.h"
+#include "worker/kv_group.h"
 #include "worker/request.h"
+#include "worker/sequence_blocks.h"
 #include "worker/step.h"
 
 namespace cairn {
@@ -43,6 +46,7 @@ inline constexpr int32_t kMaxLookahead = 64;
 struct SchedulerOptions {
   int32_t num_blocks = 0;  // of the pool
   int32_t block_tokens = 16;
+  std::vector<KvGroup> groups = {{}};  // of the model's layers
   // Slots: sequences that hold blocks at once. No more than max_step_tokens are used, so that
   // every step can serve every decode.
   int32_t max_running = 64;
@@ -53,6 +57,8 @@ struct SchedulerOptions {
   bool prefix_cache = true;
   std::string identity_root;  // root of the chain of block keys (kvstore/key.h), 32 bytes
 };
+
+KvBooks::Options PoolOptions(const SchedulerOptions& options);
 
 struct SchedulerStats {
   int32_t num_waiting = 0, num_running = 0;

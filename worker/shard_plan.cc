@@ -49,17 +49,35 @@ void OwnSubtreesBelow(int lo, int hi, int group, Range own, std::vector<Range>* 
   OwnSubtreesBelow(middle, hi, group, own, out);
 }
 
+// Where the slices of a feed-forward network begin, in 32-blocks, and where the last one ends.
+std::vector<int32_t> LeavesOfFfn(int ffn_dim) {
+  const int64_t blocks = BlocksFor(ffn_dim);
+  const auto num_leaves = static_cast<int>(std::min<int64_t>(kMaxFfnLeaves, blocks));
+  std::vector<int32_t> begin = {0};
+  for (int leaf = 1; leaf <= num_leaves; ++leaf)
+    begin.push_back(static_cast<int32_t>(blocks * leaf / num_leaves));
+  return begin;
+}
+
+void CutLeaves(std::span<const int32_t> begin, int num_ranks, int rank, Range* leaves,
+               Range* blocks) {
+  *leaves = Split(std::ssize(begin) - 1, num_ranks, rank);
+  *blocks = {begin[leaves->begin], begin[leaves->end]};
+}
+
 }  // namespace
 
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks) {
-  const int64_t ffn_blocks = BlocksFor(config.ffn_dim);
-  const int num_ffn_leaves = static_cast<int>(std::min<int64_t>(kMaxFfnLeaves, ffn_blocks));
+  const bool has_dense_layer = std::any_of(config.layers.begin(), config.layers.end(),
+                                           [](const LayerConfig& layer) { return !layer.experts; });
+  const std::vector<int32_t> ffn_leaves = LeavesOfFfn(has_dense_layer ? config.ffn_dim : 0);
   const int64_t vocab_tiles = (config.vocab_size + kTileRows - 1) / kTileRows;
   const struct {
     const char* what;
     int64_t limit;
   } limits[] = {{"query heads", config.num_heads},
-                {"slices of the feed-forward network", num_ffn_leaves},
+                {"slices of the feed-forward network",
+                 has_dense_layer ? std::ssize(ffn_leaves) - 1 : config.num_heads},
                 {"tiles of the vocabulary", vocab_tiles}};
   for (const auto& [what, limit] : limits) {
     if (num_ranks < 1 || num_ranks > limit) {
@@ -71,17 +89,18 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks
   ShardPlan plan;
   plan.ranks.resize(num_ranks);
   plan.head_group = config.num_heads / config.num_kv_heads;
-  const int64_t head_blocks = BlocksFor(config.head_dim);
+  const bool mla = config.attention == AttentionKind::kMla;
+  const int64_t head_blocks = BlocksFor(mla ? config.mla.value_dim : config.head_dim);
   for (int head = 0; head <= config.num_heads; ++head)
     plan.head_leaf_begin.push_back(static_cast<int32_t>(head * head_blocks));
-  for (int leaf = 0; leaf <= num_ffn_leaves; ++leaf)
-    plan.ffn_leaf_begin.push_back(static_cast<int32_t>(ffn_blocks * leaf / num_ffn_leaves));
+  plan.ffn_leaf_begin = ffn_leaves;
+  plan.shared_leaf_begin = LeavesOfFfn(config.experts.shared_ffn_dim);
   CutHeads(config, &plan);
   for (int rank = 0; rank < num_ranks; ++rank) {
     RankShard& shard = plan.ranks[rank];
-    shard.ffn_leaves = Split(num_ffn_leaves, num_ranks, rank);
-    shard.ffn_blocks = {plan.ffn_leaf_begin[shard.ffn_leaves.begin],
-                        plan.ffn_leaf_begin[shard.ffn_leaves.end]};
+    CutLeaves(plan.ffn_leaf_begin, num_ranks, rank, &shard.ffn_leaves, &shard.ffn_blocks);
+    CutLeaves(plan.shared_leaf_begin, num_ranks, rank, &shard.shared_leaves, &shard.shared_blocks);
+    shard.experts = Split(config.experts.num_experts, num_ranks, rank);
     shard.vocab_tiles = Split(vocab_tiles, num_ranks, rank);
   }
   return plan;
@@ -89,6 +108,7 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int num_ranks
 
 std::vector<Range> OwnSubtrees(int num_leaves, int group, Range own) {
   std::vector<Range> out;
+  if (own.size() == 0) return out;
   OwnSubtreesBelow(0, num_leaves, group, own, &out);
   return out;
 }

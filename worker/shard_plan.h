@@ -2,10 +2,11 @@
 //
 // Query heads go with their KV head; with more ranks than KV heads a KV head is on several ranks
 // and its query heads are divided among them. The feed-forward network is cut on slices of whole
-// 32-blocks, the vocabulary on tiles of 16 rows. Sums that cross ranks (attention output,
-// feed-forward output) are made of leaves whose cut points do not depend on the number of ranks: a
-// query head, a slice. Each rank owns a contiguous range of leaves.
-// Thread: any; plain values.
+// 32-blocks, experts are divided whole, the vocabulary on tiles of 16 rows. Sums that cross ranks
+// (attention output, feed-forward output, experts) are made of leaves whose cut points do not
+// depend on the number of ranks: a query head, a slice, an expert. Each rank owns a contiguous
+// range of leaves. A latent vector and what is computed before it are on every rank. Thread: any;
+// plain values.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,19 @@ namespace cairn {
 inline constexpr int kMaxFfnLeaves = 12;
 
 struct RankShard {
-  Range query_heads;  // of the model; also the leaves of the attention output
-  Range kv_heads;     // that those query heads read
-  Range ffn_leaves;   // leaves of the feed-forward output
-  Range ffn_blocks;   // the same in 32-blocks of ffn columns
-  Range vocab_tiles;  // in tiles of 16 rows of the output matrix
+  Range query_heads;                   // of the model; also the leaves of the attention output
+  Range kv_heads;                      // that those query heads read
+  Range ffn_leaves;                    // leaves of the feed-forward output
+  Range ffn_blocks;                    // the same in 32-blocks of ffn columns
+  Range experts;                       // also the leaves of their sum; may be empty
+  Range shared_leaves, shared_blocks;  // of the network beside the experts; may be empty
+  Range vocab_tiles;                   // in tiles of 16 rows of the output matrix
 };
 
 struct ShardPlan {
   // Leaf i of a sum spans the 32-blocks [begin[i], begin[i + 1]) of its packed K.
   std::vector<int32_t> head_leaf_begin;
-  std::vector<int32_t> ffn_leaf_begin;
+  std::vector<int32_t> ffn_leaf_begin, shared_leaf_begin;
   int head_group = 1;  // query heads of a KV head: leaves that a cut seldom divides
   std::vector<RankShard> ranks;
 

@@ -1,6 +1,7 @@
 #include "worker/slot_table.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "base/log.h"
@@ -56,6 +57,33 @@ absl::Status SlotTable::CheckBlock(int32_t block, const char* field) const {
   return OutOfRange(field, block, limits_.num_blocks);
 }
 
+int64_t SlotTable::HeldTokens(const SlotState& sequence) const {
+  size_t fewest = std::numeric_limits<size_t>::max();
+  for (const std::vector<int32_t>& blocks : sequence.tables)
+    fewest = std::min(fewest, blocks.size());
+  return static_cast<int64_t>(fewest) * limits_.block_tokens;
+}
+
+absl::Status SlotTable::CheckTables(const SequenceStart& start) const {
+  const auto num_tables = static_cast<int64_t>(start.tables.size());
+  if (num_tables != limits_.num_tables)
+    return OutOfRange("starts.tables", num_tables, limits_.num_tables);
+  for (const TableStart& table : start.tables) {
+    // The blocks before are full of cached tokens.
+    const int32_t first_limit = start.num_cached_tokens / limits_.block_tokens;
+    if (table.first_block < 0 || table.first_block > first_limit)
+      return OutOfRange("starts.tables.first_block", table.first_block, first_limit);
+    const int64_t held =
+        (table.first_block + static_cast<int64_t>(table.blocks.size())) * limits_.block_tokens;
+    if (start.num_cached_tokens > held)
+      return OutOfRange("starts.num_cached_tokens beyond the blocks", start.num_cached_tokens,
+                        held);
+    for (const int32_t block : table.blocks)
+      RETURN_IF_ERROR(CheckBlock(block, "starts.tables.blocks"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SlotTable::Start(const SequenceStart& start) {
   RETURN_IF_ERROR(CheckSlot(start.slot, false, "starts.slot"));
   const auto num_tokens = static_cast<int64_t>(start.tokens.size());
@@ -63,24 +91,26 @@ absl::Status SlotTable::Start(const SequenceStart& start) {
     return OutOfRange("starts.tokens", num_tokens, limits_.context_length);
   if (start.num_prompt_tokens < 0 || start.num_prompt_tokens > num_tokens)
     return OutOfRange("starts.num_prompt_tokens", start.num_prompt_tokens, num_tokens);
-  const int64_t held_tokens = static_cast<int64_t>(start.blocks.size()) * limits_.block_tokens;
-  const int64_t cached_limit = std::min(num_tokens - 1, held_tokens);
-  if (start.num_cached_tokens < 0 || start.num_cached_tokens > cached_limit)
-    return OutOfRange("starts.num_cached_tokens", start.num_cached_tokens, cached_limit);
+  if (start.num_cached_tokens < 0 || start.num_cached_tokens > num_tokens - 1)
+    return OutOfRange("starts.num_cached_tokens", start.num_cached_tokens, num_tokens - 1);
   for (const int32_t token : start.tokens) {
     if (token < 0 || token >= limits_.vocab_size)
       return OutOfRange("starts.tokens id", token, limits_.vocab_size);
   }
-  for (const int32_t block : start.blocks) RETURN_IF_ERROR(CheckBlock(block, "starts.blocks"));
+  RETURN_IF_ERROR(CheckTables(start));
   SlotState& sequence = states_[start.slot];
   sequence = {.active = true,
               .tokens = start.tokens,
               .num_computed = start.num_cached_tokens,
-              .blocks = start.blocks,
+              .tables = {},
               .sampling = start.sampling,
               .banned_ids = start.banned_ids,
               .banned_before = start.banned_before,
               .counts = {}};
+  for (const TableStart& table : start.tables) {
+    std::vector<int32_t>& blocks = sequence.tables.emplace_back(table.first_block, 0);
+    blocks.insert(blocks.end(), table.blocks.begin(), table.blocks.end());
+  }
   if (HasPenalty(sequence.sampling)) {
     sequence.counts = CountPrompt(std::span(start.tokens).first(start.num_prompt_tokens));
     for (const int32_t token : std::span(start.tokens).subspan(start.num_prompt_tokens))
@@ -96,7 +126,7 @@ absl::Status SlotTable::AddSegment(const StepSegment& segment, StepRows* rows) {
   const int64_t known = static_cast<int64_t>(sequence.tokens.size()) - first;
   if (segment.num_tokens < 1 || segment.num_tokens > known)
     return OutOfRange("segments.num_tokens", segment.num_tokens, known);
-  const int64_t held = static_cast<int64_t>(sequence.blocks.size()) * limits_.block_tokens;
+  const int64_t held = HeldTokens(sequence);
   if (first + segment.num_tokens > held)
     return OutOfRange("segments.num_tokens beyond the blocks", first + segment.num_tokens, held);
   if (segment.sample && segment.num_tokens != known)
@@ -108,16 +138,22 @@ absl::Status SlotTable::AddSegment(const StepSegment& segment, StepRows* rows) {
     const int32_t position = first + i;
     rows->tokens.push_back(sequence.tokens[position]);
     rows->positions.push_back(position);
-    rows->blocks.push_back(sequence.blocks[position / limits_.block_tokens]);
     if (segment.capture_logits) rows->captures.push_back({segment.slot, first_row + i, position});
   }
-  rows->sequences.push_back({sequence.blocks.data(), first_row, first, segment.num_tokens});
+  for (size_t table = 0; table < sequence.tables.size(); ++table) {
+    const std::vector<int32_t>& blocks = sequence.tables[table];
+    TableRows& out = rows->tables[table];
+    for (int32_t i = 0; i < segment.num_tokens; ++i)
+      out.blocks.push_back(blocks[(first + i) / limits_.block_tokens]);
+    out.sequences.push_back({blocks.data(), first_row, first, segment.num_tokens});
+  }
   if (segment.sample) rows->samples.push_back({segment.slot, first_row + segment.num_tokens - 1});
   return absl::OkStatus();
 }
 
 absl::Status SlotTable::Apply(const StepPlan& plan, StepRows* rows) {
   *rows = {};
+  rows->tables.resize(limits_.num_tables);
   for (const int32_t slot : plan.finished) {
     RETURN_IF_ERROR(CheckSlot(slot, true, "finished"));
     states_[slot] = {};
@@ -126,7 +162,9 @@ absl::Status SlotTable::Apply(const StepPlan& plan, StepRows* rows) {
   for (const BlockAppend& append : plan.appends) {
     RETURN_IF_ERROR(CheckSlot(append.slot, true, "appends.slot"));
     RETURN_IF_ERROR(CheckBlock(append.block, "appends.block"));
-    states_[append.slot].blocks.push_back(append.block);
+    if (append.table < 0 || append.table >= limits_.num_tables)
+      return OutOfRange("appends.table", append.table, limits_.num_tables);
+    states_[append.slot].tables[append.table].push_back(append.block);
   }
   for (const BlockCopy& copy : plan.copies) {
     RETURN_IF_ERROR(CheckBlock(copy.from, "copies.from"));

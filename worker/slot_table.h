@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/attention.h"
+#include "worker/kv_tables.h"
 #include "worker/step.h"
 
 namespace cairn {
@@ -20,6 +20,7 @@ struct SlotLimits {
   int32_t max_rows = 0;  // of a step
   int32_t num_blocks = 0;
   int32_t block_tokens = 0;
+  int32_t num_tables = 1;
   int32_t context_length = 0;
   int32_t vocab_size = 0;
 };
@@ -28,7 +29,8 @@ struct SlotState {
   bool active = false;
   std::vector<int32_t> tokens;
   int32_t num_computed = 0;  // tokens whose KV is in the blocks
-  std::vector<int32_t> blocks;
+  // By table. Entries of blocks that nobody reads any more are some block of the pool.
+  std::vector<std::vector<int32_t>> tables;
   SamplingParams sampling;
   std::vector<int32_t> banned_ids;
   int32_t banned_before = 0;
@@ -37,8 +39,8 @@ struct SlotState {
 
 // The rows of a step, made from a plan.
 struct StepRows {
-  std::vector<int32_t> tokens, positions, blocks;  // [T]
-  std::vector<AttentionSequence> sequences;        // one per segment
+  std::vector<int32_t> tokens, positions;  // [T]
+  std::vector<TableRows> tables;
   struct Sample {
     int32_t slot = 0, row = 0;
   };
@@ -65,6 +67,9 @@ class SlotTable {
 
  private:
   absl::Status Start(const SequenceStart& start);
+  absl::Status CheckTables(const SequenceStart& start) const;
+  // Tokens for which a sequence has blocks in every table.
+  int64_t HeldTokens(const SlotState& sequence) const;
   absl::Status AddSegment(const StepSegment& segment, StepRows* rows);
   absl::Status CheckSlot(int32_t slot, bool active, const char* field) const;
   absl::Status CheckBlock(int32_t block, const char* field) const;

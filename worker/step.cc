@@ -170,7 +170,11 @@ void WriteStart(const SequenceStart& start, Writer* out) {
   out->Ints(start.tokens);
   out->Int(start.num_prompt_tokens);
   out->Int(start.num_cached_tokens);
-  out->Ints(start.blocks);
+  out->Varint(start.tables.size());
+  for (const TableStart& table : start.tables) {
+    out->Int(table.first_block);
+    out->Ints(table.blocks);
+  }
   WriteSampling(start.sampling, out);
   out->Ints(start.banned_ids);
   out->Int(start.banned_before);
@@ -182,7 +186,11 @@ SequenceStart ReadStart(Reader* in) {
   start.tokens = in->Ints("starts.tokens");
   start.num_prompt_tokens = in->Int("starts.num_prompt_tokens", 1);
   start.num_cached_tokens = in->Int("starts.num_cached_tokens", 0);
-  start.blocks = in->Ints("starts.blocks");
+  start.tables.resize(in->Count("starts.tables", 2));
+  for (TableStart& table : start.tables) {
+    table.first_block = in->Int("starts.tables.first_block", 0);
+    table.blocks = in->Ints("starts.tables.blocks");
+  }
   start.sampling = ReadSampling(in);
   start.banned_ids = in->Ints("starts.banned_ids");
   start.banned_before = in->Int("starts.banned_before", 0);
@@ -207,6 +215,7 @@ void WriteLists(const StepPlan& plan, Writer* out) {
   out->Varint(plan.appends.size());
   for (const BlockAppend& append : plan.appends) {
     out->Int(append.slot);
+    out->Int(append.table);
     out->Int(append.block);
   }
   out->Varint(plan.copies.size());
@@ -225,9 +234,10 @@ void WriteLists(const StepPlan& plan, Writer* out) {
 }
 
 void ReadLists(Reader* in, StepPlan* plan) {
-  plan->appends.resize(in->Count("appends", 2));
+  plan->appends.resize(in->Count("appends", 3));
   for (BlockAppend& append : plan->appends) {
     append.slot = in->Int("appends.slot", 0);
+    append.table = in->Int("appends.table", 0);
     append.block = in->Int("appends.block", 0);
   }
   plan->copies.resize(in->Count("copies", 3));

@@ -17,12 +17,20 @@ namespace cairn {
 
 // A sequence enters a free slot. Also after preemption: then `tokens` are the prompt and what was
 // generated so far.
+// The start of one table of a sequence.
+struct TableStart {
+  int32_t first_block = 0;           // those before it are never read
+  std::vector<int32_t> blocks = {};  // of the pool, from there on, in order
+
+  bool operator==(const TableStart&) const = default;
+};
+
 struct SequenceStart {
   int32_t slot = 0;
-  std::vector<int32_t> tokens;    // all that is known of the sequence
-  int32_t num_prompt_tokens = 0;  // of `tokens`: the rest counts as output for the penalties
-  int32_t num_cached_tokens = 0;  // KV of this many is already in `blocks`
-  std::vector<int32_t> blocks;    // of the pool, in order
+  std::vector<int32_t> tokens;     // all that is known of the sequence
+  int32_t num_prompt_tokens = 0;   // of `tokens`: the rest counts as output for the penalties
+  int32_t num_cached_tokens = 0;   // KV of this many is already in the blocks
+  std::vector<TableStart> tables;  // of all layer groups, one group behind the other
   SamplingParams sampling;
   // Ids that may not be sampled before position `banned_before` (EOS and stop ids, min_tokens).
   std::vector<int32_t> banned_ids;
@@ -31,10 +39,11 @@ struct SequenceStart {
 
 struct BlockAppend {
   int32_t slot = 0;
+  int32_t table = 0;
   int32_t block = 0;
 };
 
-// The first num_tokens tokens of a block's KV, all layers and heads.
+// The first num_tokens tokens of a block's KV, all heads.
 struct BlockCopy {
   int32_t from = 0, to = 0;
   int32_t num_tokens = 0;

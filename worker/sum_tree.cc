@@ -18,7 +18,7 @@ SumTree::SumTree(std::span<const Range> leaves, int group) : group_(group) {
   }
   for (const Range& own : leaves)
     subtrees_.push_back(OwnSubtrees(static_cast<int>(end), group, own));
-  root_ = Build(0, static_cast<int>(end), 1);
+  if (end > 0) root_ = Build(0, static_cast<int>(end), 1);
 }
 
 int SumTree::max_subtrees() const {
@@ -65,6 +65,7 @@ const float* SumTree::Evaluate(const Context& context, const Collective& collect
 
 void SumTree::Add(const Context& context, const Collective& collective, int64_t message_floats,
                   Range elements, float* scratch, float* x) const {
+  if (root_ < 0) return;
   for (int64_t begin = elements.begin; begin < elements.end; begin += kChunk) {
     const Range chunk = {begin, std::min(begin + kChunk, elements.end)};
     const float* sum = Evaluate(context, collective, message_floats, chunk, root_, 0, scratch);

@@ -16,8 +16,8 @@ namespace cairn {
 
 class SumTree {
  public:
-  // leaves[r]: the leaves of rank r; contiguous, in rank order, together [0, num_leaves). `group`:
-  // of Leaves in kernels/matmul.h.
+  // leaves[r]: the leaves of rank r, maybe none; contiguous, in rank order, together
+  // [0, num_leaves). `group`: of Leaves in kernels/matmul.h.
   SumTree(std::span<const Range> leaves, int group);
 
   // What each rank computes and sends, in order.

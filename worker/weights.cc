@@ -6,34 +6,11 @@
 #include "base/log.h"
 #include "kernels/activations.h"
 #include "kernels/dequantise.h"
+#include "worker/matrix_source.h"
 #include "worker/tensor_row.h"
 
 namespace cairn {
 namespace {
-
-// Consecutive rows of one tensor.
-struct RowSource {
-  const Tensor* tensor = nullptr;
-  int64_t first_row = 0, num_rows = 0;
-};
-
-// A matrix as it will be packed: rows of several tensors one behind the other, all of one type.
-struct MatrixSource {
-  std::vector<RowSource> rows;
-  std::vector<Range> segments;  // of K
-  DType packed = DType::kF32;
-
-  int64_t num_rows() const {
-    int64_t sum = 0;
-    for (const RowSource& source : rows) sum += source.num_rows;
-    return sum;
-  }
-  int64_t num_blocks() const {
-    int64_t sum = 0;
-    for (const Range& segment : segments) sum += BlocksFor(segment.size());
-    return sum;
-  }
-};
 
 struct PackJob {
   int32_t source = 0;
@@ -46,17 +23,6 @@ struct ThreadLayout {
   std::vector<PackJob> jobs;
   int64_t bytes = 0;
 };
-
-// What a tile needs while it is packed.
-struct PackScratch {
-  std::vector<float> wide;               // 16 rows as float32, where a type has to be widened
-  std::vector<float> scales[kTileRows];  // of rows that have them
-};
-
-// Segments that cut the blocks of a quantised type are held as float32: the same values.
-DType PackedType(DType in_file, std::span<const Range> segments) {
-  return CanPack(in_file, segments) ? in_file : DType::kF32;
-}
 
 class Loader {
  public:
@@ -78,11 +44,13 @@ class Loader {
   }
 
  private:
-  absl::StatusOr<const Tensor*> Find(WeightRole role, int layer) {
-    return FindWeight(checkpoint_, config_, role, layer);
+  absl::StatusOr<const Tensor*> Find(WeightRole role, int layer, int expert = 0) {
+    return FindWeight(checkpoint_, config_, role, layer, expert);
   }
 
+  // Appends a part of a vector; nothing if the graph does not have it.
   absl::Status ReadVector(WeightRole role, int layer, Range part, std::vector<float>* out) {
+    if (!HasWeight(config_, role, layer)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Tensor* tensor, Find(role, layer));
     const int64_t n = tensor->num_elements;
     std::vector<float> all(n);
@@ -90,6 +58,37 @@ class Loader {
     out->insert(out->end(), all.begin() + part.begin, all.begin() + part.end);
     weights_.read_bytes += static_cast<int64_t>(tensor->data.size());
     return absl::OkStatus();
+  }
+
+  absl::Status ReadNorm(WeightRole role, int layer, int64_t n, std::vector<float>* out) {
+    RETURN_IF_ERROR(ReadVector(role, layer, {0, n}, out));
+    for (float& weight : *out) weight += static_cast<float>(config_.norm_offset);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadVectors(int layer) {
+    LayerVectors& vectors = weights_.layers[layer];
+    const MlaConfig& mla = config_.mla;
+    const struct {
+      WeightRole role;
+      int64_t n;
+      std::vector<float>* out;
+    } norms[] = {
+        {WeightRole::kAttentionNorm, config_.model_dim, &vectors.attention_norm},
+        {WeightRole::kPostAttentionNorm, config_.model_dim, &vectors.post_attention_norm},
+        {WeightRole::kFfnNorm, config_.model_dim, &vectors.ffn_norm},
+        {WeightRole::kPostFfnNorm, config_.model_dim, &vectors.post_ffn_norm},
+        {WeightRole::kQueryNorm, config_.head_dim, &vectors.query_norm},
+        {WeightRole::kKeyNorm, config_.head_dim, &vectors.key_norm},
+        {WeightRole::kQueryDownNorm, mla.query_latent_dim, &vectors.query_latent_norm},
+        {WeightRole::kKvDownNorm, mla.latent_dim, &vectors.latent_norm},
+    };
+    for (const auto& [role, n, out] : norms) RETURN_IF_ERROR(ReadNorm(role, layer, n, out));
+    RETURN_IF_ERROR(ReadVector(WeightRole::kQueryBias, layer, QueryRows(), &vectors.qkv_bias));
+    RETURN_IF_ERROR(ReadVector(WeightRole::kKeyBias, layer, KvRows(), &vectors.qkv_bias));
+    RETURN_IF_ERROR(ReadVector(WeightRole::kValueBias, layer, KvRows(), &vectors.qkv_bias));
+    return ReadVector(WeightRole::kRouterBias, layer, {0, config_.experts.num_experts},
+                      &vectors.router_bias);
   }
 
   Range QueryRows() const {
@@ -100,27 +99,76 @@ class Loader {
   }
 
   absl::Status PlanLayer(int layer) {
-    LayerVectors& vectors = weights_.layers[layer];
-    const Range all = {0, config_.model_dim};
-    RETURN_IF_ERROR(ReadVector(WeightRole::kAttentionNorm, layer, all, &vectors.attention_norm));
-    RETURN_IF_ERROR(ReadVector(WeightRole::kFfnNorm, layer, all, &vectors.ffn_norm));
-    if (config_.qkv_bias) {
-      RETURN_IF_ERROR(ReadVector(WeightRole::kQueryBias, layer, QueryRows(), &vectors.qkv_bias));
-      RETURN_IF_ERROR(ReadVector(WeightRole::kKeyBias, layer, KvRows(), &vectors.qkv_bias));
-      RETURN_IF_ERROR(ReadVector(WeightRole::kValueBias, layer, KvRows(), &vectors.qkv_bias));
+    RETURN_IF_ERROR(ReadVectors(layer));
+    if (config_.attention == AttentionKind::kMla) {
+      RETURN_IF_ERROR(PlanLatent(layer));
+    } else {
+      RETURN_IF_ERROR(PlanParts(layer, {{WeightRole::kQuery, QueryRows()},
+                                        {WeightRole::kKey, KvRows()},
+                                        {WeightRole::kValue, KvRows()}}));
     }
-    RETURN_IF_ERROR(PlanQkv(layer));
     RETURN_IF_ERROR(PlanOutput(layer));
-    RETURN_IF_ERROR(PlanGateUp(layer));
-    return PlanDown(layer);
+    return config_.layers[layer].experts ? PlanExperts(layer) : PlanDense(layer);
+  }
+
+  absl::Status PlanLatent(int layer) {
+    const MlaConfig& mla = config_.mla;
+    const Range cached = {0, mla.cached_dim()};
+    if (mla.query_latent_dim == 0) {
+      RETURN_IF_ERROR(
+          PlanParts(layer, {{WeightRole::kQuery, QueryRows()}, {WeightRole::kKvDown, cached}}));
+    } else {
+      RETURN_IF_ERROR(PlanParts(layer, {{WeightRole::kQueryDown, {0, mla.query_latent_dim}},
+                                        {WeightRole::kKvDown, cached}}));
+      ASSIGN_OR_RETURN(const Tensor* tensor, Find(WeightRole::kQueryUp, layer));
+      const Range rows = QueryRows();
+      const int index = AddSource(
+          {{{tensor, rows.begin, rows.size()}}, {{0, mla.query_latent_dim}}, *tensor->dtype});
+      for (int thread = 0; thread < team_.num_threads(); ++thread)
+        weights_.threads[thread].layers[layer].query_up = PlanShare(thread, index);
+    }
+    for (int64_t head = shard_.query_heads.begin; head < shard_.query_heads.end; ++head) {
+      ASSIGN_OR_RETURN(MatrixSource key, KeyUpOf(layer, head));
+      ASSIGN_OR_RETURN(MatrixSource value, ValueUpOf(layer, head));
+      const int key_index = AddSource(std::move(key)), value_index = AddSource(std::move(value));
+      for (int thread = 0; thread < team_.num_threads(); ++thread) {
+        ThreadLayer& out = weights_.threads[thread].layers[layer];
+        out.key_up.push_back(PlanShare(thread, key_index));
+        out.value_up.push_back(PlanShare(thread, value_index));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // From the part of a query that does not turn to the latent vector. Where the files hold the up
+  // projections together, it lies there from the latent vector to the key.
+  absl::StatusOr<MatrixSource> KeyUpOf(int layer, int64_t head) {
+    const MlaConfig& mla = config_.mla;
+    if (mla.split_up) {
+      ASSIGN_OR_RETURN(const Tensor* tensor, Find(WeightRole::kKeyUp, layer));
+      return MatrixSource{
+          {{tensor, head * mla.latent_dim, mla.latent_dim}}, {{0, mla.nope_dim}}, *tensor->dtype};
+    }
+    ASSIGN_OR_RETURN(const Tensor* tensor, Find(WeightRole::kKvUp, layer));
+    const int64_t first = head * (mla.nope_dim + mla.value_dim);
+    return MatrixSource{{{tensor, first, mla.nope_dim}},
+                        {{0, mla.nope_dim}},
+                        PackedTypeTransposed(*tensor->dtype),
+                        true};
+  }
+
+  absl::StatusOr<MatrixSource> ValueUpOf(int layer, int64_t head) {
+    const MlaConfig& mla = config_.mla;
+    const WeightRole role = mla.split_up ? WeightRole::kValueUp : WeightRole::kKvUp;
+    ASSIGN_OR_RETURN(const Tensor* tensor, Find(role, layer));
+    const int64_t first =
+        mla.split_up ? head * mla.value_dim : head * (mla.nope_dim + mla.value_dim) + mla.nope_dim;
+    return MatrixSource{{{tensor, first, mla.value_dim}}, {{0, mla.latent_dim}}, *tensor->dtype};
   }
 
   // Neighbours of one type become one part. Where a part would start inside a tile, all rows are
   // held as float32, so that every part is whole tiles.
-  absl::Status PlanQkv(int layer) {
-    const std::pair<WeightRole, Range> pieces[] = {{WeightRole::kQuery, QueryRows()},
-                                                   {WeightRole::kKey, KvRows()},
-                                                   {WeightRole::kValue, KvRows()}};
+  absl::Status PlanParts(int layer, std::vector<std::pair<WeightRole, Range>> pieces) {
     std::vector<MatrixSource> parts;
     bool aligned = true;
     for (const auto& [role, rows] : pieces) {
@@ -141,14 +189,14 @@ class Loader {
     }
     // Threads share the tiles of all parts together, so that their streams are equally long.
     int64_t total_tiles = 0;
-    for (const MatrixSource& part : parts) total_tiles += TilesOf(part);
+    for (const MatrixSource& part : parts) total_tiles += part.num_tiles();
     std::vector<int> indexes;
     for (MatrixSource& part : parts) indexes.push_back(AddSource(std::move(part)));
     for (int thread = 0; thread < team_.num_threads(); ++thread) {
       const Range mine = Split(total_tiles, team_.num_threads(), thread);
       int64_t first = 0;
       for (const int index : indexes) {
-        const int64_t tiles = TilesOf(sources_[index]);
+        const int64_t tiles = sources_[index].num_tiles();
         const Range own = {std::max(mine.begin, first), std::min(mine.end, first + tiles)};
         if (own.size() > 0) {
           PackedMatrix matrix = PlanTiles(thread, index, {own.begin - first, own.end - first});
@@ -164,8 +212,9 @@ class Loader {
   absl::Status PlanOutput(int layer) {
     ASSIGN_OR_RETURN(const Tensor* tensor, Find(WeightRole::kAttentionOutput, layer));
     MatrixSource source = {{{tensor, 0, config_.model_dim}}, {}, DType::kF32};
+    const int64_t head_dim = tensor->shape.back() / config_.num_heads;  // of values
     for (int64_t head = shard_.query_heads.begin; head < shard_.query_heads.end; ++head)
-      source.segments.push_back({head * config_.head_dim, (head + 1) * config_.head_dim});
+      source.segments.push_back({head * head_dim, (head + 1) * head_dim});
     source.packed = PackedType(*tensor->dtype, source.segments);
     const int index = AddSource(std::move(source));
     for (int thread = 0; thread < team_.num_threads(); ++thread)
@@ -173,47 +222,89 @@ class Loader {
     return absl::OkStatus();
   }
 
-  absl::Status PlanGateUp(int layer) {
-    constexpr int kUnitTiles = kQuantBlock / kTileRows;
-    int indexes[2];
-    const Range columns = FfnColumns();
-    const WeightRole roles[2] = {WeightRole::kGate, WeightRole::kUp};
-    for (int i = 0; i < 2; ++i) {
-      ASSIGN_OR_RETURN(const Tensor* tensor, Find(roles[i], layer));
-      indexes[i] = AddSource(
-          {{{tensor, columns.begin, columns.size()}}, {{0, config_.model_dim}}, *tensor->dtype});
+  // A feed-forward network: its tensors, which of the matrices in each, and the rank's columns.
+  struct FfnSource {
+    const Tensor* gate = nullptr;
+    const Tensor* up = nullptr;
+    const Tensor* down = nullptr;
+    int64_t matrix = 0;
+    int64_t ffn_dim = 0;
+    Range blocks;
+  };
+  using FfnOf = FfnWeights& (*)(ThreadLayer& layer);
+
+  absl::Status PlanDense(int layer) {
+    FfnSource source = {.ffn_dim = config_.ffn_dim, .blocks = shard_.ffn_blocks};
+    ASSIGN_OR_RETURN(source.gate, Find(WeightRole::kGate, layer));
+    ASSIGN_OR_RETURN(source.up, Find(WeightRole::kUp, layer));
+    ASSIGN_OR_RETURN(source.down, Find(WeightRole::kDown, layer));
+    PlanFfn(layer, source, [](ThreadLayer& out) -> FfnWeights& { return out.ffn; });
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanExperts(int layer) {
+    ASSIGN_OR_RETURN(const Tensor* router, Find(WeightRole::kRouter, layer));
+    const ExpertsConfig& experts = config_.experts;
+    const int index =
+        AddSource({{{router, 0, experts.num_experts}}, {{0, config_.model_dim}}, *router->dtype});
+    for (int thread = 0; thread < team_.num_threads(); ++thread)
+      weights_.threads[thread].layers[layer].router = PlanShare(thread, index);
+    if (experts.shared_ffn_dim > 0) {
+      FfnSource shared = {.ffn_dim = experts.shared_ffn_dim, .blocks = shard_.shared_blocks};
+      ASSIGN_OR_RETURN(shared.gate, Find(WeightRole::kSharedGate, layer));
+      ASSIGN_OR_RETURN(shared.up, Find(WeightRole::kSharedUp, layer));
+      ASSIGN_OR_RETURN(shared.down, Find(WeightRole::kSharedDown, layer));
+      PlanFfn(layer, shared, [](ThreadLayer& out) -> FfnWeights& { return out.ffn; });
     }
+    for (int64_t expert = shard_.experts.begin; expert < shard_.experts.end; ++expert) {
+      const int e = static_cast<int>(expert);
+      FfnSource source = {.ffn_dim = experts.ffn_dim, .blocks = {0, BlocksFor(experts.ffn_dim)}};
+      ASSIGN_OR_RETURN(source.gate, Find(WeightRole::kExpertGate, layer, e));
+      ASSIGN_OR_RETURN(source.up, Find(WeightRole::kExpertUp, layer, e));
+      ASSIGN_OR_RETURN(source.down, Find(WeightRole::kExpertDown, layer, e));
+      if (source.gate->shape.size() == 3) source.matrix = expert;
+      PlanFfn(layer, source,
+              [](ThreadLayer& out) -> FfnWeights& { return out.experts.emplace_back(); });
+    }
+    return absl::OkStatus();
+  }
+
+  void PlanFfn(int layer, const FfnSource& ffn, FfnOf ffn_of) {
+    constexpr int kUnitTiles = kQuantBlock / kTileRows;
+    const Range columns = {ffn.blocks.begin * kQuantBlock,
+                           std::min<int64_t>(ffn.blocks.end * kQuantBlock, ffn.ffn_dim)};
+    int indexes[2];
+    const Tensor* const tensors[2] = {ffn.gate, ffn.up};
+    for (int i = 0; i < 2; ++i) {
+      const int64_t first = ffn.matrix * ffn.ffn_dim + columns.begin;
+      indexes[i] = AddSource(
+          {{{tensors[i], first, columns.size()}}, {{0, config_.model_dim}}, *tensors[i]->dtype});
+    }
+    MatrixSource down = {
+        {{ffn.down, ffn.matrix * config_.model_dim, config_.model_dim}}, {columns}, DType::kF32};
+    down.packed = PackedType(*ffn.down->dtype, down.segments);
+    const int down_index = AddSource(std::move(down));
     for (int thread = 0; thread < team_.num_threads(); ++thread) {
-      GateUpWeights& out = weights_.threads[thread].layers[layer].gate_up;
-      out.units = Split(shard_.ffn_blocks.size(), team_.num_threads(), thread);
+      FfnWeights& out = ffn_of(weights_.threads[thread].layers[layer]);
+      GateUpWeights& gate_up = out.gate_up;
+      gate_up.units = Split(ffn.blocks.size(), team_.num_threads(), thread);
       const int64_t start = layouts_[thread].bytes;
-      for (int64_t unit = out.units.begin; unit < out.units.end; ++unit) {
+      for (int64_t unit = gate_up.units.begin; unit < gate_up.units.end; ++unit) {
         const Range tiles = {unit * kUnitTiles, (unit + 1) * kUnitTiles};
         const PackedMatrix gate = PlanTiles(thread, indexes[0], tiles);
         const PackedMatrix up = PlanTiles(thread, indexes[1], tiles);
-        if (unit != out.units.begin) continue;
-        out.gate = gate;
-        out.up = up;
-        out.gate.first_tile = out.up.first_tile = 0;
-        out.unit_bytes = layouts_[thread].bytes - start;
+        if (unit != gate_up.units.begin) continue;
+        gate_up.gate = gate;
+        gate_up.up = up;
+        gate_up.gate.first_tile = gate_up.up.first_tile = 0;
+        gate_up.unit_bytes = layouts_[thread].bytes - start;
       }
+      out.down = PlanShare(thread, down_index);
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status PlanDown(int layer) {
-    ASSIGN_OR_RETURN(const Tensor* tensor, Find(WeightRole::kDown, layer));
-    MatrixSource source = {{{tensor, 0, config_.model_dim}}, {FfnColumns()}, DType::kF32};
-    source.packed = PackedType(*tensor->dtype, source.segments);
-    const int index = AddSource(std::move(source));
-    for (int thread = 0; thread < team_.num_threads(); ++thread)
-      weights_.threads[thread].layers[layer].down = PlanShare(thread, index);
-    return absl::OkStatus();
   }
 
   absl::Status PlanHead() {
-    RETURN_IF_ERROR(
-        ReadVector(WeightRole::kFinalNorm, 0, {0, config_.model_dim}, &weights_.final_norm));
+    RETURN_IF_ERROR(ReadNorm(WeightRole::kFinalNorm, 0, config_.model_dim, &weights_.final_norm));
     ASSIGN_OR_RETURN(weights_.embedding, Find(WeightRole::kTokenEmbedding, 0));
     const WeightRole role = config_.tied_output ? WeightRole::kTokenEmbedding : WeightRole::kOutput;
     ASSIGN_OR_RETURN(const Tensor* tensor, Find(role, 0));
@@ -226,30 +317,15 @@ class Loader {
     return absl::OkStatus();
   }
 
-  // The rank's columns of the feed-forward network.
-  Range FfnColumns() const {
-    return {shard_.ffn_blocks.begin * kQuantBlock,
-            std::min<int64_t>(shard_.ffn_blocks.end * kQuantBlock, config_.ffn_dim)};
-  }
-
-  static int64_t TilesOf(const MatrixSource& source) {
-    return (source.num_rows() + kTileRows - 1) / kTileRows;
-  }
-
   int AddSource(MatrixSource source) {
-    for (const RowSource& rows : source.rows) {
-      for (const Range& segment : source.segments) {
-        const DTypeInfo& info = Info(*rows.tensor->dtype);
-        weights_.read_bytes +=
-            rows.num_rows * segment.size() * info.block_bytes / info.block_elements;
-      }
-    }
+    weights_.read_bytes += source.read_bytes();
     sources_.push_back(std::move(source));
     return static_cast<int>(sources_.size()) - 1;
   }
 
   PackedMatrix PlanShare(int thread, int source) {
-    return PlanTiles(thread, source, Split(TilesOf(sources_[source]), team_.num_threads(), thread));
+    return PlanTiles(thread, source,
+                     Split(sources_[source].num_tiles(), team_.num_threads(), thread));
   }
 
   // Appends tiles to a thread's arena. `data` is an offset until the arena exists.
@@ -277,12 +353,20 @@ class Loader {
       const auto place = [&](PackedMatrix& matrix) {
         matrix.data = thread.arena.data() + reinterpret_cast<intptr_t>(matrix.data);
       };
+      const auto place_ffn = [&](FfnWeights& ffn) {
+        place(ffn.gate_up.gate);
+        place(ffn.gate_up.up);
+        place(ffn.down);
+      };
       for (ThreadLayer& layer : thread.layers) {
         for (PackedMatrix& part : layer.qkv) place(part);
+        place(layer.query_up);
+        for (PackedMatrix& head : layer.key_up) place(head);
+        for (PackedMatrix& head : layer.value_up) place(head);
         place(layer.output);
-        place(layer.gate_up.gate);
-        place(layer.gate_up.up);
-        place(layer.down);
+        place(layer.router);
+        place_ffn(layer.ffn);
+        for (FfnWeights& expert : layer.experts) place_ffn(expert);
       }
       place(thread.head);
     }
@@ -298,7 +382,7 @@ class Loader {
       int64_t reported = 0;
       for (const PackJob& job : layout.jobs) {
         const MatrixSource& source = sources_[job.source];
-        PackOne(source, job.tile, arena + job.offset, &scratch);
+        PackTileOf(source, job.tile, arena + job.offset, &scratch);
         const int64_t now = done += PackedTileBytes(source.packed, source.num_blocks());
         constexpr int64_t kReportBytes = int64_t{16} << 20;
         if (context.thread() == 0 && on_progress != nullptr && now - reported >= kReportBytes) {
@@ -308,35 +392,6 @@ class Loader {
       }
     });
     if (on_progress != nullptr) on_progress(weights_.packed_bytes, weights_.packed_bytes);
-  }
-
-  static void PackOne(const MatrixSource& source, int64_t tile, std::byte* out,
-                      PackScratch* scratch) {
-    PackTileArgs args = {
-        .dtype = source.packed, .rows = {}, .scales = {}, .segments = source.segments, .out = out};
-    for (int i = 0; i < kTileRows; ++i) {
-      int64_t row = tile * kTileRows + i;
-      for (const RowSource& rows : source.rows) {
-        if (row >= rows.num_rows) {
-          row -= rows.num_rows;
-          continue;
-        }
-        row += rows.first_row;
-        if (*rows.tensor->dtype == source.packed) {
-          args.rows[i] = RowData(*rows.tensor, row);
-          ReadRowScales(*rows.tensor, row, &scratch->scales[i]);
-          args.scales[i] = scratch->scales[i].data();
-        } else {
-          const int64_t columns = rows.tensor->shape.back();
-          scratch->wide.resize(columns * kTileRows);
-          float* wide = scratch->wide.data() + i * columns;
-          ReadRow(*rows.tensor, row, wide);
-          args.rows[i] = reinterpret_cast<const std::byte*>(wide);
-        }
-        break;
-      }
-    }
-    PackTile(args);
   }
 
   const Checkpoint& checkpoint_;
@@ -351,6 +406,12 @@ class Loader {
 }  // namespace
 
 int64_t QkvRows(const ModelConfig& config, const RankShard& shard) {
+  if (config.attention == AttentionKind::kMla) {
+    const int64_t query_rows = config.mla.query_latent_dim > 0
+                                   ? config.mla.query_latent_dim
+                                   : shard.query_heads.size() * config.head_dim;
+    return query_rows + config.mla.cached_dim();
+  }
   return (shard.query_heads.size() + 2 * shard.kv_heads.size()) * config.head_dim;
 }
 

@@ -29,11 +29,23 @@ struct GateUpWeights {
   Range units;             // this thread's, counted from the rank's first
 };
 
-struct ThreadLayer {
-  MatrixParts qkv;      // rows: the rank's query heads, key heads, value heads
-  PackedMatrix output;  // K: the rank's query heads, each a segment
+// A gated feed-forward network.
+struct FfnWeights {
   GateUpWeights gate_up;
   PackedMatrix down;  // K: the rank's ffn columns
+};
+
+struct ThreadLayer {
+  // Rows: the rank's query heads, key heads, value heads. Latent attention: the latent vector of
+  // the queries (or the rank's query heads, if they have none), then what is cached.
+  MatrixParts qkv;
+  PackedMatrix query_up;               // from the latent vector: the rank's query heads
+  std::vector<PackedMatrix> key_up;    // [own head] from a query to the latent vector
+  std::vector<PackedMatrix> value_up;  // [own head] from the latent vector to a value
+  PackedMatrix output;                 // K: the rank's query heads, each a segment
+  FfnWeights ffn;                      // of a layer with experts: the network beside them
+  PackedMatrix router;
+  std::vector<FfnWeights> experts;  // [own expert]
 };
 
 struct ThreadWeights {
@@ -44,8 +56,12 @@ struct ThreadWeights {
 
 // What is read row by row stays as float32, one copy a rank.
 struct LayerVectors {
-  std::vector<float> attention_norm, ffn_norm;  // [model_dim]
-  std::vector<float> qkv_bias;                  // of the rank's rows of qkv, or empty
+  std::vector<float> attention_norm, ffn_norm;            // [model_dim]
+  std::vector<float> post_attention_norm, post_ffn_norm;  // [model_dim], or empty
+  std::vector<float> qkv_bias;                            // of the rank's rows of qkv, or empty
+  std::vector<float> query_norm, key_norm;                // [head_dim], or empty
+  std::vector<float> query_latent_norm, latent_norm;      // of latent attention
+  std::vector<float> router_bias;                         // [num_experts], or empty
 };
 
 struct RankWeights {
@@ -57,7 +73,7 @@ struct RankWeights {
   int64_t read_bytes = 0;  // of the file
 };
 
-// Rows of the rank's fused query-key-value product, not rounded up to tiles.
+// Rows of the rank's product ThreadLayer::qkv, not rounded up to tiles.
 int64_t QkvRows(const ModelConfig& config, const RankShard& shard);
 
 // `on_progress` is called on the calling thread with packed bytes done and in total.

@@ -42,7 +42,7 @@ double HeapMib() {
 struct PlainInput {
   PlainInput(const AttentionTokens& tokens)
       : keys(tokens.keys.size()), values(tokens.values.size()) {
-    const auto& [heads, kv_heads, dim] = tokens.shape;
+    const auto& [heads, kv_heads, dim, latent_dim] = tokens.shape;
     const int64_t n = tokens.num_tokens;
     for (int64_t t = 0; t < n; ++t) {
       for (int h = 0; h < kv_heads; ++h) {
@@ -69,7 +69,7 @@ void AddScaled(float factor, const float* x, int64_t n, float* y) {
 // scores is [H][T][T]: all of it lives at once, as in the passes of a framework.
 void PlainAttention(const Context& context, const AttentionTokens& tokens, const PlainInput& input,
                     float* scores, float* out) {
-  const auto& [heads, kv_heads, dim] = tokens.shape;
+  const auto& [heads, kv_heads, dim, latent_dim] = tokens.shape;
   const int64_t n = tokens.num_tokens;
   const Range rows = context.Share(heads * n);
   const auto for_rows = [&](auto body) {
@@ -118,12 +118,18 @@ double MedianSeconds(const Work& work) {
 // row_floats: between rows of `out`; a head is head_floats of it.
 double WorstError(const AttentionTokens& tokens, const float* out, int64_t row_floats,
                   int64_t head_floats) {
-  const auto& [heads, kv_heads, dim] = tokens.shape;
+  const auto& [heads, kv_heads, dim, latent_dim] = tokens.shape;
   double worst = 0;
   for (int t = 0; t < tokens.num_tokens; t += 1 + tokens.num_tokens / 40) {
     const std::vector<double> want =
-        ReferenceAttention(tokens.queries.data() + int64_t{t} * heads * dim, tokens.keys.data(),
-                           tokens.values.data(), t + 1, heads, kv_heads, dim);
+        ReferenceAttention({.queries = tokens.queries.data() + int64_t{t} * heads * dim,
+                            .keys = tokens.keys.data(),
+                            .values = tokens.values.data(),
+                            .end_token = t + 1,
+                            .num_heads = heads,
+                            .num_kv_heads = kv_heads,
+                            .head_dim = dim,
+                            .value_dim = dim});
     for (int h = 0; h < heads; ++h)
       for (int d = 0; d < dim; ++d)
         worst = std::max(worst,
@@ -134,7 +140,7 @@ double WorstError(const AttentionTokens& tokens, const float* out, int64_t row_f
 }
 
 Measured MeasureFlash(ThreadTeam& team, const AttentionTokens& tokens) {
-  const auto& [heads, kv_heads, dim] = tokens.shape;
+  const auto& [heads, kv_heads, dim, latent_dim] = tokens.shape;
   const int64_t n = tokens.num_tokens;
   AttentionPool pool(tokens.shape, DType::kF32, 16, tokens.num_tokens / 16 + 1);
   std::vector<int32_t> table;
@@ -172,7 +178,7 @@ Measured MeasureFlash(ThreadTeam& team, const AttentionTokens& tokens) {
 }
 
 Measured MeasurePlain(ThreadTeam& team, const AttentionTokens& tokens) {
-  const auto& [heads, kv_heads, dim] = tokens.shape;
+  const auto& [heads, kv_heads, dim, latent_dim] = tokens.shape;
   const int64_t n = tokens.num_tokens;
   const PlainInput input(tokens);
   std::vector<float> out(static_cast<size_t>(n * heads * dim));
@@ -194,7 +200,7 @@ int Run(const BenchOptions& options) {
   CHECK(isa.ok());
   const auto team = ThreadTeam::Create({.num_threads = options.num_threads, .isa = *isa});
   CHECK(team.ok());
-  const auto& [heads, kv_heads, dim] = options.shape;
+  const auto& [heads, kv_heads, dim, latent_dim] = options.shape;
   std::printf("%d query heads, %d KV heads, head size %d, %d threads, %s, f32, median of %d\n\n",
               heads, kv_heads, dim, options.num_threads, std::string(IsaName(*isa)).c_str(),
               kRepeats);

@@ -22,6 +22,10 @@ namespace cairn {
 
 struct AttentionShape {
   int num_heads = 4, num_kv_heads = 2, head_dim = 32;
+  // Of the latent layout: how many leading elements of a key are the value. 0: keys and values.
+  int latent_value_dim = 0;
+
+  int value_dim() const { return latent_value_dim > 0 ? latent_value_dim : head_dim; }
   int padded() const { return (head_dim + 15) / 16 * 16; }
 };
 
@@ -36,11 +40,16 @@ inline float RoundedTo(DType dtype, float x) {
   return x;
 }
 
-// Queries [T][H][D], scaled; keys and values [T][K][D], exact in `dtype`.
+// Queries [T][H][D], scaled; keys and values [T][K][D], exact in `dtype`. The latent layout has no
+// values of its own.
 struct AttentionTokens {
   AttentionShape shape;
   int num_tokens = 0;
   std::vector<float> queries = {}, keys = {}, values = {};
+
+  const std::vector<float>& seen_values() const {
+    return shape.latent_value_dim > 0 ? keys : values;
+  }
 
   static AttentionTokens Random(const AttentionShape& shape, int num_tokens, DType dtype,
                                 uint32_t seed) {
@@ -54,7 +63,7 @@ struct AttentionTokens {
     };
     fill(shape.num_heads, &out.queries);
     fill(shape.num_kv_heads, &out.keys);
-    fill(shape.num_kv_heads, &out.values);
+    if (shape.latent_value_dim == 0) fill(shape.num_kv_heads, &out.values);
     for (float& x : out.queries) x *= 1.5f * scale;
     for (float& x : out.keys) x = RoundedTo(dtype, x);
     for (float& x : out.values) x = RoundedTo(dtype, x);
@@ -67,11 +76,13 @@ class AttentionPool {
  public:
   AttentionPool(const AttentionShape& shape, DType dtype, int block_tokens, int num_blocks)
       : shape_(shape), free_(static_cast<size_t>(num_blocks)) {
+    if (shape.latent_value_dim > 0) layer_.layout = KvLayout::kLatent;
+    layer_.value_dim = shape.latent_value_dim;
     layer_.dtype = dtype;
     layer_.block_tokens = block_tokens;
     layer_.head_dim = shape.padded();
     layer_.num_kv_heads = shape.num_kv_heads;
-    layer_.block_stride = 2 * layer_.extent_bytes();
+    layer_.block_stride = layer_.block_bytes();
     layer_.head_stride = layer_.block_stride * num_blocks;
     const int64_t bytes = layer_.head_stride * shape.num_kv_heads;
     memory_.reset(static_cast<std::byte*>(
@@ -99,6 +110,10 @@ class AttentionPool {
       for (int h = 0; h < shape_.num_kv_heads; ++h) {
         const size_t from = (static_cast<size_t>(t) * shape_.num_kv_heads + h) * shape_.head_dim;
         for (int d = 0; d < shape_.head_dim; ++d) {
+          if (layer_.layout == KvLayout::kLatent) {
+            Put(layer_.keys(h, (*table)[index]), slot * layer_.head_dim + d, tokens.keys[from + d]);
+            continue;
+          }
           Put(layer_.keys(h, (*table)[index]), d * layer_.block_tokens + slot,
               tokens.keys[from + d]);
           Put(layer_.values(h, (*table)[index]), slot * layer_.head_dim + d,
@@ -132,6 +147,8 @@ class AttentionPool {
   KvLayer layer_;
 };
 
+using OutputRow = std::vector<std::byte>;
+
 // Rows [first, first + num_rows) of a sequence.
 struct AttentionRows {
   const AttentionTokens* tokens = nullptr;
@@ -145,12 +162,13 @@ struct AttentionSetup {
   int num_threads = 1;
   ActivationFormat format = ActivationFormat::kF32;
   int64_t max_split_units = 0;
+  int window = 0;
+  float score_cap = 0;
 };
 
 // Attention of all rows in one step. Returns the bytes of each row.
-inline std::vector<std::vector<std::byte>> Attend(const KvLayer& layer,
-                                                  std::span<const AttentionRows> batch,
-                                                  const AttentionSetup& setup) {
+inline std::vector<OutputRow> Attend(const KvLayer& layer, std::span<const AttentionRows> batch,
+                                     const AttentionSetup& setup) {
   const AttentionShape shape = batch[0].tokens->shape;
   const int64_t width = int64_t{shape.num_heads} * shape.head_dim;
   std::vector<float> queries;
@@ -160,6 +178,8 @@ inline std::vector<std::vector<std::byte>> Attend(const KvLayer& layer,
                                      .num_heads = shape.num_heads,
                                      .num_kv_heads = shape.num_kv_heads,
                                      .head_dim = shape.head_dim,
+                                     .value_dim = shape.latent_value_dim,
+                                     .layout = layer.layout,
                                      .max_split_units = setup.max_split_units};
   for (const AttentionRows& rows : batch) {
     sequences.push_back({.block_table = rows.table->data(),
@@ -173,18 +193,20 @@ inline std::vector<std::vector<std::byte>> Attend(const KvLayer& layer,
   }
 
   Activations activations = {.format = setup.format,
-                             .num_blocks = shape.num_heads * BlocksFor(shape.head_dim)};
+                             .num_blocks = shape.num_heads * BlocksFor(shape.value_dim())};
   const auto row_bytes = static_cast<size_t>(activations.row_bytes());
   // Zeroed: a field of a block that nobody reads is never written.
   std::vector<std::byte> out(row_bytes * static_cast<size_t>(limits.max_rows) + 64);
   activations.data = out.data() + (64 - reinterpret_cast<uintptr_t>(out.data()) % 64) % 64;
-  const AttentionPlan plan =
-      PlanAttention(sequences, layer.block_tokens, shape.num_kv_heads, setup.num_threads);
+  const AttentionPlan plan = PlanAttention(sequences, layer.block_tokens, shape.num_kv_heads,
+                                           setup.num_threads, setup.window);
   const AttentionArgs args = {.kv = layer,
                               .queries = queries.data(),
                               .query_stride = width,
                               .num_heads = shape.num_heads,
                               .head_dim = shape.head_dim,
+                              .value_dim = shape.latent_value_dim,
+                              .score_cap = setup.score_cap,
                               .plan = &plan,
                               .out = activations};
 
@@ -193,10 +215,27 @@ inline std::vector<std::vector<std::byte>> Attend(const KvLayer& layer,
   const std::unique_ptr<AttentionScratch> scratch = AttentionScratch::Create(limits);
   (*team)->Run([&](const Context& context) { PagedAttention(context, args, *scratch); });
 
-  std::vector<std::vector<std::byte>> result;
+  std::vector<OutputRow> result;
   for (int64_t r = 0; r < limits.max_rows; ++r)
     result.emplace_back(activations.row(r), activations.row(r) + row_bytes);
   return result;
 }
+
+// One sequence with all of its tokens in a pool of its own.
+struct StoredTokens {
+  StoredTokens(AttentionTokens of, DType dtype, int block_tokens)
+      : tokens(std::move(of)),
+        pool(tokens.shape, dtype, block_tokens, tokens.num_tokens / block_tokens + 2) {
+    pool.Append(tokens, 0, tokens.num_tokens, &table);
+  }
+  AttentionRows rows(int first, int num_rows) const { return {&tokens, &table, first, num_rows}; }
+  std::vector<OutputRow> All(const AttentionSetup& setup) const {
+    return Attend(pool.layer(), std::vector{rows(0, tokens.num_tokens)}, setup);
+  }
+
+  AttentionTokens tokens;
+  AttentionPool pool;
+  std::vector<int32_t> table;
+};
 
 }  // namespace cairn

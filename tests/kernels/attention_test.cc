@@ -8,41 +8,43 @@
 #include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_kernels.h"
 #include "tests/kernels/attention_pool.h"
 #include "tests/kernels/attention_reference.h"
 #include "tests/kernels/golden_tensors.h"
+#include "tests/kernels/machine.h"
 
 namespace cairn {
 namespace {
 
-using Row = std::vector<std::byte>;
-
-// The sanitizers make everything ten times slower; they look for other errors than lost bits, so
-// the tests keep each kind of case and drop repetitions.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+using Row = OutputRow;
 
 // The floats of a kF32 row without the padding of its heads.
 std::vector<float> Unpadded(const Row& row, const AttentionShape& shape) {
   std::vector<float> out;
-  const int64_t stride = BlocksFor(shape.head_dim) * kQuantBlock;
+  const int64_t stride = BlocksFor(shape.value_dim()) * kQuantBlock;
   for (int h = 0; h < shape.num_heads; ++h) {
-    std::vector<float> head(static_cast<size_t>(shape.head_dim));
+    std::vector<float> head(static_cast<size_t>(shape.value_dim()));
     std::memcpy(head.data(), row.data() + h * stride * 4, head.size() * sizeof(float));
     out.insert(out.end(), head.begin(), head.end());
   }
   return out;
 }
 
-double WorstError(const Row& row, const AttentionTokens& tokens, int position) {
+double WorstError(const Row& row, const AttentionTokens& tokens, int position,
+                  const AttentionSetup& setup = {}) {
   const AttentionShape& shape = tokens.shape;
   const std::vector<double> want = ReferenceAttention(
-      tokens.queries.data() + int64_t{position} * shape.num_heads * shape.head_dim,
-      tokens.keys.data(), tokens.values.data(), position + 1, shape.num_heads, shape.num_kv_heads,
-      shape.head_dim);
+      {.queries = tokens.queries.data() + int64_t{position} * shape.num_heads * shape.head_dim,
+       .keys = tokens.keys.data(),
+       .values = tokens.seen_values().data(),
+       .first_token = setup.window > 0 ? std::max(0, position + 1 - setup.window) : 0,
+       .end_token = position + 1,
+       .num_heads = shape.num_heads,
+       .num_kv_heads = shape.num_kv_heads,
+       .head_dim = shape.head_dim,
+       .value_dim = shape.value_dim(),
+       .score_cap = setup.score_cap});
   const std::vector<float> got = Unpadded(row, shape);
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -52,29 +54,12 @@ double WorstError(const Row& row, const AttentionTokens& tokens, int position) {
   return worst;
 }
 
-// One sequence with all of its tokens in a pool of its own.
-struct Stored {
-  Stored(AttentionTokens of, DType dtype, int block_tokens)
-      : tokens(std::move(of)),
-        pool(tokens.shape, dtype, block_tokens, tokens.num_tokens / block_tokens + 2) {
-    pool.Append(tokens, 0, tokens.num_tokens, &table);
-  }
-  AttentionRows rows(int first, int num_rows) const { return {&tokens, &table, first, num_rows}; }
-  std::vector<Row> All(const AttentionSetup& setup) const {
-    return Attend(pool.layer(), std::vector{rows(0, tokens.num_tokens)}, setup);
-  }
-
-  AttentionTokens tokens;
-  AttentionPool pool;
-  std::vector<int32_t> table;
-};
-
 TEST(PagedAttentionTest, MeetsGoldenDataOfAnotherEngine) {
   const GoldenTensors golden("techniques/attention");
   ASSERT_TRUE(golden.ok());
   int checked = 0;
   for (const auto& [name, c] : golden.cases().items()) {
-    if (c["window"] != 0 || c["softcap"] != 0.0 || c["sink"] != 0) continue;
+    if (c["sink"] != 0) continue;
     SCOPED_TRACE(name);
     const int num_tokens = c["Tk"], num_rows = c["Tq"], value_dim = c["Dv"];
     const AttentionShape shape = {c["Hq"], c["Hk"], c["D"]};
@@ -90,11 +75,12 @@ TEST(PagedAttentionTest, MeetsGoldenDataOfAnotherEngine) {
     const int offset = causal ? c["query_offset"].get<int>() : 0;
     for (size_t i = 0; i < q.size(); ++i)
       tokens.queries[offset * width + i] = q[i] * c["scale"].get<float>();
-    const Stored stored(tokens, DType::kF32, 16);
+    const StoredTokens stored(tokens, DType::kF32, 16);
+    const AttentionSetup setup = {.window = c["window"], .score_cap = c["softcap"]};
 
     std::vector<Row> rows;
     if (causal) {
-      rows = Attend(stored.pool.layer(), std::vector{stored.rows(offset, num_rows)}, {});
+      rows = Attend(stored.pool.layer(), std::vector{stored.rows(offset, num_rows)}, setup);
     } else {  // every query as if it stood at the last position
       for (int r = 0; r < num_rows; ++r) {
         AttentionTokens last = tokens;
@@ -103,7 +89,7 @@ TEST(PagedAttentionTest, MeetsGoldenDataOfAnotherEngine) {
           (&*last.queries.end() - width)[i] *= c["scale"].get<float>();
         rows.push_back(Attend(stored.pool.layer(),
                               std::vector{AttentionRows{&last, &stored.table, num_tokens - 1, 1}},
-                              {})[0]);
+                              setup)[0]);
       }
     }
     const std::vector<float> want = golden.Values(name + ".out");
@@ -119,7 +105,7 @@ TEST(PagedAttentionTest, MeetsGoldenDataOfAnotherEngine) {
     EXPECT_LE(worst, c["tol_abs"].get<double>());
     ++checked;
   }
-  EXPECT_EQ(checked, 10);
+  EXPECT_EQ(checked, 15);
 }
 
 struct ReferenceCase {
@@ -133,8 +119,8 @@ TEST_P(PagedAttentionReferenceTest, MatchesDoubleOnEveryTypeAndBlockSize) {
   const AttentionShape shape = {c.num_heads, c.num_kv_heads, c.head_dim};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const int block_tokens : {16, 64}) {
-      const Stored stored(AttentionTokens::Random(shape, c.num_tokens, dtype, 1), dtype,
-                          block_tokens);
+      const StoredTokens stored(AttentionTokens::Random(shape, c.num_tokens, dtype, 1), dtype,
+                                block_tokens);
       const std::vector<Row> rows = stored.All({.num_threads = 2});
       const int step = 1 + c.num_tokens / (kSanitized ? 5 : 23);
       for (int position = 0; position < c.num_tokens; position += step)
@@ -164,229 +150,91 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionReferenceTest, testing::ValuesIn(
                                   std::to_string(c.head_dim) + "T" + std::to_string(c.num_tokens);
                          });
 
-// Bits. The truth of each test is one call over the whole sequence by one thread.
-class PagedAttentionBitsTest : public testing::TestWithParam<AttentionShape> {
- protected:
-  Stored Make(int num_tokens, int block_tokens = 16, DType dtype = DType::kF16,
-              uint32_t seed = 3) const {
-    return Stored(AttentionTokens::Random(GetParam(), num_tokens, dtype, seed), dtype,
-                  block_tokens);
-  }
-
-  static int Pick(std::mt19937* random, int low, int high) {
-    return std::uniform_int_distribution<int>(low, high)(*random);
-  }
-
-  // Random batches: every row as in a call of its sequence alone. pick_rows(num_tokens, &first)
-  // chooses how many rows of a sequence a batch has; none is fine.
-  template <class PickRows>
-  static void ExpectBatchesAsAlone(const AttentionPool& pool,
-                                   const std::vector<AttentionTokens>& tokens,
-                                   const std::vector<std::vector<int32_t>>& tables,
-                                   std::mt19937* random, PickRows pick_rows) {
-    std::vector<std::vector<Row>> want;
-    for (size_t s = 0; s < tokens.size(); ++s)
-      want.push_back(
-          Attend(pool.layer(),
-                 std::vector{AttentionRows{&tokens[s], &tables[s], 0, tokens[s].num_tokens}}, {}));
-    for (int step = 0; step < (kSanitized ? 6 : 40); ++step) {
-      std::vector<AttentionRows> batch;
-      for (size_t s = 0; s < tokens.size(); ++s) {
-        int first = 0;
-        const int num_rows = pick_rows(tokens[s].num_tokens, &first);
-        if (num_rows > 0) batch.push_back({&tokens[s], &tables[s], first, num_rows});
-      }
-      if (batch.empty()) continue;
-      std::shuffle(batch.begin(), batch.end(), *random);
-      const std::vector<Row> got =
-          Attend(pool.layer(), batch,
-                 {.num_threads = Pick(random, 1, 3),
-                  .max_split_units = Pick(random, 0, 1) * Pick(random, 1, 90)});
-      size_t row = 0;
-      for (const AttentionRows& rows : batch) {
-        const auto s = static_cast<size_t>(rows.tokens - tokens.data());
-        for (int r = 0; r < rows.num_rows; ++r, ++row)
-          ASSERT_EQ(got[row], want[s][static_cast<size_t>(rows.first + r)])
-              << "step " << step << " sequence " << s << " position " << rows.first + r;
-      }
-    }
-  }
-};
-
-TEST_P(PagedAttentionBitsTest, ChunkSizeChangesNothing) {
-  constexpr int kTokens = 530;
-  const Stored whole = Make(kTokens);
-  const std::vector<Row> want = whole.All({});
-  for (const int chunk : {1, 2, 7, 16, 17, 64, 255, 256, 257}) {
-    if (kSanitized && chunk != 2 && chunk != 17 && chunk != 257) continue;
-    // The pool is filled as the chunks go: what later chunks write is still NaN.
-    AttentionPool pool(GetParam(), DType::kF16, 16, kTokens / 16 + 1);
-    std::vector<int32_t> table;
-    for (int first = 0; first < kTokens; first += chunk) {
-      const int num_rows = std::min(chunk, kTokens - first);
-      pool.Append(whole.tokens, first, first + num_rows, &table);
-      if (chunk < 7 && first % 16 > 2 && first < 500) continue;  // enough of these
-      const std::vector<Row> got =
-          Attend(pool.layer(), std::vector{AttentionRows{&whole.tokens, &table, first, num_rows}},
-                 {.num_threads = 2});
-      for (int r = 0; r < num_rows; ++r)
-        ASSERT_EQ(got[static_cast<size_t>(r)], want[static_cast<size_t>(first + r)])
-            << "chunk " << chunk << " position " << first + r;
-    }
-  }
-}
-
-TEST_P(PagedAttentionBitsTest, BlockSizeAndThreadsAndRoundsChangeNothing) {
-  constexpr int kTokens = 600;
-  const std::vector<Row> want = Make(kTokens).All({});
-  for (const int block_tokens : {16, 32, 64, 128, 256}) {
-    const Stored stored = Make(kTokens, block_tokens);
-    for (const int num_threads : {1, 2, 3}) {
-      if (kSanitized && num_threads != 3) continue;
-      for (const int64_t max_split_units : {0, 1, 40}) {
-        const AttentionSetup setup = {.num_threads = num_threads,
-                                      .max_split_units = max_split_units};
-        SCOPED_TRACE(testing::Message() << "block " << block_tokens << " threads " << num_threads
-                                        << " units " << max_split_units);
-        if (max_split_units == 0) {
-          ASSERT_EQ(stored.All(setup), want);
-        } else if (block_tokens > 32) {
-          continue;
-        }
-        const std::vector<Row> tail = Attend(
-            stored.pool.layer(),
-            std::vector{stored.rows(kTokens - 1, 1), stored.rows(577, 5), stored.rows(300, 9)},
-            setup);
-        ASSERT_EQ(tail[0], want[kTokens - 1]);
-        for (int r = 0; r < 5; ++r) ASSERT_EQ(tail[1 + r], want[577 + r]);
-        for (int r = 0; r < 9; ++r) ASSERT_EQ(tail[6 + r], want[300 + r]);
-      }
-    }
-  }
-}
-
-TEST_P(PagedAttentionBitsTest, NeighboursInTheBatchChangeNothing) {
-  constexpr uint32_t kSeed = 20240;
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  std::mt19937 random(kSeed);
-  constexpr int kSequences = 6, kTokens = 400;
-  AttentionPool pool(GetParam(), DType::kF16, 32, kSequences * (kTokens / 32 + 1));
-  std::vector<AttentionTokens> tokens;
-  std::vector<std::vector<int32_t>> tables(kSequences);
-  for (uint32_t s = 0; s < kSequences; ++s) {
-    tokens.push_back(AttentionTokens::Random(GetParam(), kTokens, DType::kF16, 50 + s));
-    pool.Append(tokens[s], 0, kTokens, &tables[s]);
-  }
-  ExpectBatchesAsAlone(pool, tokens, tables, &random, [&](int num_tokens, int* first) {
-    const int kind = Pick(&random, 0, 3);  // absent, decode, a few rows, a long chunk
-    const int num_rows = kind <= 1   ? kind
-                         : kind == 2 ? Pick(&random, 2, 20)
-                                     : Pick(&random, 50, num_tokens);
-    *first = Pick(&random, 0, num_tokens - num_rows);
-    return num_rows;
-  });
-}
-
-// A tree of prefixes in one pool: what is shared is read together, by whoever is in the step.
-TEST_P(PagedAttentionBitsTest, SharedBlocksChangeNothing) {
-  constexpr uint32_t kSeed = 20241;
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  std::mt19937 random(kSeed);
-  constexpr int kSequences = 9, kBlock = 32, kMaxTokens = 1100;
-  AttentionPool pool(GetParam(), DType::kF16, kBlock, kSequences * (kMaxTokens / kBlock + 1));
-  std::vector<AttentionTokens> tokens;
-  std::vector<std::vector<int32_t>> tables(kSequences);
-  for (uint32_t s = 0; s < kSequences; ++s) {
-    tokens.push_back(
-        AttentionTokens::Random(GetParam(), Pick(&random, 300, kMaxTokens), DType::kF16, 70 + s));
-    int shared = 0;
-    if (s > 0) {
-      const auto parent = static_cast<size_t>(Pick(&random, 0, static_cast<int>(s) - 1));
-      shared = std::min(tokens[s].num_tokens, tokens[parent].num_tokens) / kBlock * kBlock;
-      if (Pick(&random, 0, 2) == 0) shared = Pick(&random, 0, shared / kBlock) * kBlock;
-      const auto copy = [&](const std::vector<float>& from, std::vector<float>* to) {
-        std::copy_n(from.begin(), from.size() / tokens[parent].num_tokens * shared, to->begin());
-      };
-      copy(tokens[parent].keys, &tokens[s].keys);
-      copy(tokens[parent].values, &tokens[s].values);
-      tables[s].assign(tables[parent].begin(), tables[parent].begin() + shared / kBlock);
-    }
-    pool.Append(tokens[s], shared, tokens[s].num_tokens, &tables[s]);
-  }
-  ExpectBatchesAsAlone(pool, tokens, tables, &random, [&](int num_tokens, int* first) {
-    const int kind = Pick(&random, 0, 5);  // absent, a few rows, a long chunk, else decode
-    const int num_rows = kind == 0   ? 0
-                         : kind == 1 ? Pick(&random, 2, 17)
-                         : kind == 2 ? Pick(&random, 50, 300)
-                                     : 1;
-    *first = std::max(0, num_tokens - num_rows - Pick(&random, 0, 1));
-    return num_rows;
-  });
-}
-
-// Which rows go together, told by the plan itself: a plan that shared nothing would pass above.
-TEST(AttentionPlanTest, SharersReadTheirCommonTilesTogether) {
-  constexpr int kBlock = 128;  // two a tile
-  const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6, 7}, b = {1, 2, 3, 4, 8, 9, 10, 11},
-                             c = {1, 2, 12, 13, 14}, d = {20, 21, 22}, e = {1, 15, 16};
-  const auto decode = [](const std::vector<int32_t>& table, int position, int num_rows = 1) {
-    return AttentionSequence{
-        .block_table = table.data(), .first_position = position, .num_rows = num_rows};
-  };
-  const std::vector sequences = {decode(d, 300), decode(c, 600), decode(b, 1000, 4), decode(e, 300),
-                                 decode(a, 800, 3)};
-  const AttentionPlan plan = PlanAttention(sequences, kBlock, 2, 2);
-  EXPECT_THAT(plan.whole, testing::IsEmpty());
-  std::vector<std::vector<std::pair<const int32_t*, int>>> got;
-  for (const AttentionPlan::Item& item : plan.split) {
-    got.emplace_back();
-    for (int p = 0; p < item.num_pieces; ++p) {
-      const AttentionPlan::Piece& piece = plan.pieces[item.first_piece + p];
-      got.back().emplace_back(piece.sequence->block_table, piece.shared_tiles);
-    }
-  }
-  using testing::ElementsAre;
-  using testing::Pair;
-  EXPECT_THAT(got, ElementsAre(ElementsAre(Pair(a.data(), 0), Pair(b.data(), 2), Pair(c.data(), 1)),
-                               ElementsAre(Pair(e.data(), 0)), ElementsAre(Pair(d.data(), 0))));
-  EXPECT_EQ(plan.split[0].num_positions, 8);
-  EXPECT_EQ(plan.split[0].last_position, 1003);
-}
-
-TEST(AttentionPlanTest, ATileIsSharedOnlyIfEachSeesItWhole) {
-  const std::vector<int32_t> table = {1, 2, 3};
-  const auto shared = [&](int first, int second) {
-    const std::vector<AttentionSequence> sequences = {
-        {.block_table = table.data(), .first_position = first, .num_rows = 1},
-        {.block_table = table.data(), .first_position = second, .num_rows = 1}};
-    const AttentionPlan plan = PlanAttention(sequences, kAttentionTile, 1, 1);
-    return plan.pieces[1].shared_tiles;
-  };
-  EXPECT_EQ(shared(254, 600), 0);
-  EXPECT_EQ(shared(255, 600), 1);
-  EXPECT_EQ(shared(600, 510), 1);
-  EXPECT_EQ(shared(511, 511), 2);
-}
-
-TEST_P(PagedAttentionBitsTest, InstructionSetChangesNothing) {
-  if (!ChooseIsa("avx512").ok()) GTEST_SKIP() << "this processor has no AVX-512";
+TEST(PagedAttentionTest, WindowsAndCapsMatchDoubleOnEveryTypeAndBlockSize) {
+  const AttentionShape shape = {6, 2, 32};
+  constexpr int kTokens = 1100;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const ActivationFormat format : {ActivationFormat::kF32, ActivationFormat::kInt8}) {
-      const Stored stored = Make(560, 16, dtype);
-      EXPECT_EQ(stored.All({.isa = Isa::kAvx2, .format = format}),
-                stored.All({.isa = Isa::kAvx512, .num_threads = 2, .format = format}));
+    for (const int block_tokens : {16, 64, 256}) {
+      const StoredTokens stored(AttentionTokens::Random(shape, kTokens, dtype, 1), dtype,
+                                block_tokens);
+      for (const int window : {0, 1, 15, 16, 17, 32, 255, 256, 257, 1000, 5000}) {
+        for (const float cap : {0.0f, 3.0f, 50.0f}) {
+          if (window == 0 && cap == 0) continue;
+          if (kSanitized && (window + block_tokens) % 3 != 0) continue;
+          const AttentionSetup setup = {.num_threads = 2, .window = window, .score_cap = cap};
+          SCOPED_TRACE(testing::Message() << Info(dtype).name << " block " << block_tokens
+                                          << " window " << window << " cap " << cap);
+          // A score is off by 3e-7 of the cap, which moves every weight by as much.
+          const double tolerance = 4e-6 + 3e-7 * static_cast<double>(cap);
+          const std::vector<Row> rows = stored.All(setup);
+          for (int position = 0; position < kTokens; position += 45 + position % 3)
+            ASSERT_LE(WorstError(rows[position], stored.tokens, position, setup), tolerance)
+                << position;
+          // Positions whose window crosses two tiles, by threads that divide the context.
+          const std::vector<Row> few =
+              Attend(stored.pool.layer(), std::vector{stored.rows(760, 9)}, setup);
+          for (int r = 0; r < 9; ++r) ASSERT_EQ(few[r], rows[760 + r]) << r;
+        }
+      }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionBitsTest,
-                         testing::Values(AttentionShape{9, 3, 64}, AttentionShape{4, 4, 16},
-                                         AttentionShape{7, 1, 80}, AttentionShape{16, 2, 24}),
-                         [](const auto& test) {
-                           return "H" + std::to_string(test.param.num_heads) + "K" +
-                                  std::to_string(test.param.num_kv_heads) + "D" +
-                                  std::to_string(test.param.head_dim);
-                         });
+TEST(PagedAttentionTest, LatentVectorsMatchDoubleOnEveryTypeAndBlockSize) {
+  const AttentionShape shapes[] = {{1, 1, 24, 16},   {4, 1, 24, 16},  {16, 1, 80, 64},
+                                   {3, 1, 576, 512}, {16, 1, 96, 96}, {128, 1, 80, 64}};
+  for (const AttentionShape& shape : shapes) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const int block_tokens : {16, 64, 256}) {
+        const int num_tokens = shape.num_heads * shape.head_dim > 4000 ? 290 : 530;
+        const StoredTokens stored(AttentionTokens::Random(shape, num_tokens, dtype, 2), dtype,
+                                  block_tokens);
+        SCOPED_TRACE(testing::Message() << shape.num_heads << " heads of " << shape.head_dim << " "
+                                        << Info(dtype).name << " block " << block_tokens);
+        const std::vector<Row> rows = stored.All({.num_threads = 2});
+        const int step = 1 + num_tokens / (kSanitized ? 3 : 11);
+        for (int position = 0; position < num_tokens; position += step)
+          ASSERT_LE(WorstError(rows[position], stored.tokens, position), 4e-6) << position;
+      }
+    }
+  }
+}
+
+// What lies before every window is freed while the request runs: the table still has entries for
+// it, but they may name anything, and hidden tokens of a block that is partly seen may be NaN.
+TEST(PagedAttentionTest, ReadsNothingBeforeTheWindow) {
+  constexpr int kTokens = 900;
+  constexpr int32_t kNowhere = std::numeric_limits<int32_t>::max() / 2;  // far outside the pool
+  const struct {
+    int first, num_rows;
+  } calls[] = {{899, 1}, {700, 3}, {520, 40}, {257, 300}, {511, 2}, {40, 17}};
+  for (const AttentionShape& shape : {AttentionShape{6, 2, 32}, AttentionShape{4, 1, 24, 16}}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const int block_tokens : {16, 64, 256}) {
+        const StoredTokens whole(AttentionTokens::Random(shape, kTokens, dtype, 9), dtype,
+                                 block_tokens);
+        for (const int window : {1, 15, 16, 17, 32, 255, 256, 257}) {
+          if (kSanitized && window % 2 == 1) continue;
+          const AttentionSetup setup = {.num_threads = 2, .window = window};
+          const std::vector<Row> want = whole.All(setup);
+          for (const auto& [first, num_rows] : calls) {
+            const int first_seen = std::max(0, first + 1 - window);
+            AttentionPool pool(shape, dtype, block_tokens, kTokens / block_tokens + 2);
+            std::vector<int32_t> table(static_cast<size_t>(first_seen / block_tokens), kNowhere);
+            pool.Append(whole.tokens, first_seen, first + num_rows, &table);
+            const std::vector<Row> got =
+                Attend(pool.layer(),
+                       std::vector{AttentionRows{&whole.tokens, &table, first, num_rows}}, setup);
+            for (int r = 0; r < num_rows; ++r)
+              ASSERT_EQ(got[r], want[first + r])
+                  << Info(dtype).name << " block " << block_tokens << " window " << window
+                  << " position " << first + r;
+          }
+        }
+      }
+    }
+  }
+}
 
 // A later token's values may be infinite (activations overflow); an earlier row in the same strip
 // sees neither them nor what lies in slots not yet written.
@@ -403,8 +251,8 @@ TEST(PagedAttentionTest, HiddenTokensDoNotLeak) {
         dirty.values[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity()
                                      : std::numeric_limits<float>::quiet_NaN();
       }
-      const std::vector<Row> want = Stored(clean, dtype, 16).All({});
-      const Stored stored(dirty, dtype, 16);
+      const std::vector<Row> want = StoredTokens(clean, dtype, 16).All({});
+      const StoredTokens stored(dirty, dtype, 16);
       const std::vector<Row> got = stored.All({});
       for (int r = 0; r < bad; ++r)
         ASSERT_EQ(got[static_cast<size_t>(r)], want[static_cast<size_t>(r)])
@@ -423,15 +271,17 @@ TEST(PagedAttentionTest, OverflowedQueryStaysVisible) {
   const AttentionShape shape = {2, 1, 16};
   AttentionTokens tokens = AttentionTokens::Random(shape, 20, DType::kF32, 4);
   tokens.queries[19 * 32] = std::numeric_limits<float>::quiet_NaN();
-  const Stored stored(tokens, DType::kF32, 16);
-  const std::vector<float> row = Unpadded(stored.All({})[19], shape);
-  EXPECT_TRUE(std::isnan(row[0]));
-  EXPECT_FALSE(std::isnan(row[16]));  // the other head
+  const StoredTokens stored(tokens, DType::kF32, 16);
+  for (const AttentionSetup& setup : {AttentionSetup{}, {.window = 7}, {.score_cap = 30}}) {
+    const std::vector<float> row = Unpadded(stored.All(setup)[19], shape);
+    EXPECT_TRUE(std::isnan(row[0]));
+    EXPECT_FALSE(std::isnan(row[16]));  // the other head
+  }
 }
 
 TEST(PagedAttentionTest, PadsHeadsWithZerosAndQuantisesEachAlone) {
   const AttentionShape shape = {4, 2, 72};  // 3 blocks a head, 8 values in the last
-  const Stored stored(AttentionTokens::Random(shape, 90, DType::kF16, 5), DType::kF16, 16);
+  const StoredTokens stored(AttentionTokens::Random(shape, 90, DType::kF16, 5), DType::kF16, 16);
   const std::vector<Row> exact = stored.All({});
   const std::vector<Row> quantised = stored.All({.format = ActivationFormat::kInt8});
   for (size_t r = 0; r < exact.size(); ++r) {
@@ -457,7 +307,8 @@ TEST(PagedAttentionTest, PadsHeadsWithZerosAndQuantisesEachAlone) {
 TEST(PagedAttentionTest, SumsALongContextInBoundedRounds) {
   constexpr int kTokens = 131072;
   const AttentionShape shape = {2, 1, 16};
-  const Stored stored(AttentionTokens::Random(shape, kTokens, DType::kF16, 6), DType::kF16, 16);
+  const StoredTokens stored(AttentionTokens::Random(shape, kTokens, DType::kF16, 6), DType::kF16,
+                            16);
   const std::vector rows = {stored.rows(kTokens - 1, 1), stored.rows(kTokens - 20, 18)};
   const std::vector<Row> want = Attend(stored.pool.layer(), rows, {});
   EXPECT_LE(WorstError(want[0], stored.tokens, kTokens - 1), 4e-6);
@@ -467,9 +318,31 @@ TEST(PagedAttentionTest, SumsALongContextInBoundedRounds) {
         want);
 }
 
+TEST(TransposeTokensTest, TurnsRowsIntoColumnsAndWritesNothingElse) {
+  for (const Isa isa : IsasOfThisMachine()) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const auto size = static_cast<size_t>(Info(dtype).block_bytes);
+      for (const int dim : {8, 16, 24, 80, 576}) {
+        const size_t stride = (static_cast<size_t>(dim) + 16) * size;
+        std::vector<std::byte> rows(16 * stride);
+        std::mt19937 random(11);
+        for (std::byte& byte : rows) byte = static_cast<std::byte>(random());
+        std::vector<std::byte> got(16 * dim * size + 64, std::byte{0x5a}), want = got;
+        for (int d = 0; d < dim; ++d)
+          for (int t = 0; t < 16; ++t)
+            std::memcpy(want.data() + (d * 16 + t) * size, rows.data() + t * stride + d * size,
+                        size);
+        CpuKernelsFor(isa).transpose_tokens(dtype, rows.data(), static_cast<int64_t>(stride), dim,
+                                            got.data());
+        EXPECT_EQ(got, want) << IsaName(isa) << " " << Info(dtype).name << " " << dim;
+      }
+    }
+  }
+}
+
 TEST(PagedAttentionTest, NoRowsIsNoWork) {
   const AttentionShape shape = {2, 1, 16};
-  const Stored stored(AttentionTokens::Random(shape, 3, DType::kF16, 6), DType::kF16, 16);
+  const StoredTokens stored(AttentionTokens::Random(shape, 3, DType::kF16, 6), DType::kF16, 16);
   EXPECT_THAT(Attend(stored.pool.layer(), std::vector{stored.rows(0, 0)}, {.num_threads = 2}),
               testing::IsEmpty());
 }

@@ -129,6 +129,61 @@ TEST_P(GatedActivationTest, AddRowsAddsEachElementOnce) {
   }
 }
 
+TEST_P(GatedActivationTest, ScaleRowMultipliesEachElementOnce) {
+  for (const int64_t n : {0, 1, 15, 16, 17, 100, 1000}) {
+    const auto before = reference::Uniform(n + 1, 1, 3);  // one more than is scaled
+    std::vector<float> values = before;
+    NewTeam(1, GetParam())->Run([&](const Context& context) {
+      ScaleRow(context, 0.3f, n, values.data());
+    });
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(values[i], 0.3f * before[i]);
+    ASSERT_EQ(values[n], before[n]);
+  }
+}
+
+TEST_P(GatedActivationTest, CapRowBendsEachElementOnce) {
+  for (const float cap : {0.5f, 1.0f, 30.0f, 50.0f}) {
+    for (const int64_t n : {0, 1, 15, 16, 17, 1000}) {
+      const auto before = reference::Uniform(n + 1, 5 * cap, 4);
+      std::vector<float> values = before;
+      NewTeam(1, GetParam())->Run([&](const Context& context) {
+        CapRow(context, cap, n, values.data());
+      });
+      const auto c = static_cast<double>(cap);
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_NEAR(values[i], c * std::tanh(static_cast<double>(before[i]) / c), 3e-7 * c);
+      ASSERT_EQ(values[n], before[n]);
+    }
+  }
+}
+
+// The bound of vector_math.h, over everything a float can be.
+TEST_P(GatedActivationTest, TanhIsExactTo3e7Everywhere) {
+  std::vector<float> x;
+  for (float at = -20; at <= 20; at += 0.00037f) x.push_back(at);
+  for (float at = 1e-40f; at < 1e38f; at *= 1.7f) x.insert(x.end(), {at, -at});
+  x.insert(x.end(), {0.0f, -0.0f, std::numeric_limits<float>::infinity(),
+                     -std::numeric_limits<float>::infinity()});
+  std::vector<float> values = x;
+  NewTeam(1, GetParam())->Run([&](const Context& context) {
+    CapRow(context, 1, static_cast<int64_t>(values.size()), values.data());
+  });
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double error =
+        std::fabs(static_cast<double>(values[i]) - std::tanh(static_cast<double>(x[i])));
+    if (!(error <= worst)) worst = error;
+    ASSERT_LE(std::fabs(values[i]), 1) << x[i];
+  }
+  EXPECT_LE(worst, 3e-7);
+}
+
+TEST_P(GatedActivationTest, ACappedNanStaysOne) {
+  float value = std::numeric_limits<float>::quiet_NaN();
+  NewTeam(1, GetParam())->Run([&](const Context& context) { CapRow(context, 30, 1, &value); });
+  EXPECT_TRUE(std::isnan(value)) << value;
+}
+
 TEST(GatedActivationDeathTest, MoreThanABlockIsABug) {
   const std::vector<float> values(33, 1);
   EXPECT_DEATH(GateOne<FloatBlock>(Isa::kAvx2, Gate::kSilu, values, values), "CHECK failed");

@@ -1,4 +1,5 @@
-// What kernel tests run on: the instruction sets of this machine, and teams of threads.
+// What kernel tests run on: the instruction sets of this machine, teams of threads, and whether
+// everything is checked.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,14 @@
 #include "kernels/context.h"
 
 namespace cairn {
+
+// The sanitizers make everything ten times slower; they look for other errors than lost bits, so
+// the tests keep each kind of case and drop repetitions.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
 
 inline std::vector<Isa> IsasOfThisMachine() {
   std::vector<Isa> isas = {Isa::kAvx2};

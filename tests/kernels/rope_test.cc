@@ -52,6 +52,7 @@ struct Step {
   int num_heads = 3, num_kv_heads = 2, head_dim = 24, rotary_dim = 24;
   RopePairs pairs = RopePairs::kInterleaved;
   float query_scale = 0.25f;
+  std::vector<float> query_norm, key_norm;  // empty: none
   std::vector<int32_t> positions, blocks;
   std::vector<float> qkv, angles;
 
@@ -77,6 +78,9 @@ struct Step {
             .head_dim = head_dim,
             .rotary_dim = rotary_dim,
             .pairs = pairs,
+            .query_norm = query_norm.empty() ? nullptr : query_norm.data(),
+            .key_norm = key_norm.empty() ? nullptr : key_norm.data(),
+            .norm_eps = 1e-5f,
             .query_scale = query_scale,
             .angles = angles.data(),
             .positions = positions.data(),
@@ -193,6 +197,39 @@ TEST_P(RopeTest, FollowsTheOrderOfItsContractBitForBit) {
         Append(GetParam(), 1, step, pool.kv);
         ASSERT_EQ(step.qkv, expected) << head_dim << " rotary " << rotary_dim << interleaved;
       }
+    }
+  }
+}
+
+// Each head alone, before it turns; values stay. Bit for bit rms_norm.h's order.
+TEST_P(RopeTest, NormalisesHeadsBeforeTheyTurn) {
+  for (const int head_dim : {2, 10, 24, 64, 128, 256}) {
+    for (const int which : {0, 1, 2, 3}) {  // bit 0: queries, bit 1: keys
+      Step step;
+      step.head_dim = step.rotary_dim = head_dim;
+      if (which & 1) step.query_norm = reference::Uniform(head_dim, 2, 5);
+      if (which & 2) step.key_norm = reference::Uniform(head_dim, 2, 6);
+      step.Fill({3, 77});
+      std::vector<float> expected = step.qkv;
+      for (size_t row = 0; row < 2; ++row) {
+        for (int head = 0; head < step.num_heads + step.num_kv_heads; ++head) {
+          const bool is_query = head < step.num_heads;
+          float* values = &expected[row * step.stride() + head * head_dim];
+          const std::vector<float>& norm = is_query ? step.query_norm : step.key_norm;
+          if (!norm.empty()) {
+            const auto normed = reference::RmsNorm(values, norm.data(), head_dim, 1e-5f);
+            std::copy(normed.begin(), normed.end(), values);
+          }
+          reference::Rotate(step.angles.data() + row * head_dim, head_dim, true, values);
+          for (int d = 0; d < (is_query ? head_dim : 0); ++d) values[d] *= step.query_scale;
+        }
+      }
+      Pool pool(DType::kF32, 16, head_dim, step.num_kv_heads, 4);
+      Append(GetParam(), 2, step, pool.kv);
+      ASSERT_EQ(step.qkv, expected) << head_dim << " norms " << which;
+      for (int d = 0; d < head_dim; ++d)
+        ASSERT_EQ(pool.Key(1, step.blocks[1], d, 77 % 16),
+                  expected[step.stride() + (step.num_heads + 1) * head_dim + d]);
     }
   }
 }

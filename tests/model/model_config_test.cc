@@ -65,8 +65,8 @@ TEST_P(GoldenConfigTest, IsReadAndEveryWeightHasItsShape) {
   EXPECT_EQ(config.vocab_size, 320);
   EXPECT_EQ(config.context_length, 1024);
   EXPECT_FLOAT_EQ(static_cast<float>(config.norm_eps), 1e-5f);
-  EXPECT_EQ(config.rope.pairs, golden.pairs);
-  EXPECT_EQ(config.rope.rotary_dim, golden.head_dim);
+  EXPECT_EQ(config.ropes[0].pairs, golden.pairs);
+  EXPECT_EQ(config.ropes[0].rotary_dim, golden.head_dim);
   EXPECT_DOUBLE_EQ(config.attention_scale, 1 / std::sqrt(golden.head_dim));
   EXPECT_EQ(config.gate, FfnGate::kSilu);
   EXPECT_FALSE(config.tied_output);
@@ -90,8 +90,8 @@ TEST(GoldenConfigTest, BothFormatsGiveTheSameFrequencies) {
   for (const char* const family : {"llama", "llama3_rope"}) {
     const LoadedModel json = Load(GoldenPath(absl::StrCat(family, "/bf16")));
     const LoadedModel gguf = Load(GoldenPath(absl::StrCat(family, "/model.gguf")));
-    const std::vector<double>& expected = json.config.rope.inverse_frequency;
-    const std::vector<double>& actual = gguf.config.rope.inverse_frequency;
+    const std::vector<double>& expected = json.config.ropes[0].inverse_frequency;
+    const std::vector<double>& actual = gguf.config.ropes[0].inverse_frequency;
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       // GGUF has the base and the factors in float32.
@@ -104,10 +104,10 @@ TEST(GoldenConfigTest, FrequenciesFollowThePublishedRule) {
   const LoadedModel plain = Load(GoldenPath("llama/f32"));
   const LoadedModel scaled = Load(GoldenPath("llama3_rope/f32"));
   for (int i = 0; i < 8; ++i) {
-    EXPECT_DOUBLE_EQ(plain.config.rope.inverse_frequency[i], std::pow(10000.0, -i / 8.0));
+    EXPECT_DOUBLE_EQ(plain.config.ropes[0].inverse_frequency[i], std::pow(10000.0, -i / 8.0));
   }
   // Wavelengths below 64/4 tokens stay, those above 64/1 are eight times as long.
-  const std::vector<double>& frequency = scaled.config.rope.inverse_frequency;
+  const std::vector<double>& frequency = scaled.config.ropes[0].inverse_frequency;
   EXPECT_DOUBLE_EQ(frequency[0], 1.0);
   EXPECT_DOUBLE_EQ(frequency[15], std::pow(500000.0, -15 / 16.0) / 8);
   const double between = std::pow(500000.0, -2 / 16.0);  // wavelength 32.4
@@ -142,7 +142,7 @@ TEST(GoldenConfigTest, BothFormatsHoldTheSameWeightsByRole) {
     const LoadedModel gguf = Load(GoldenPath(absl::StrCat(family, "/model.gguf")));
     for (int r = 0; r < kNumWeightRoles; ++r) {
       const auto role = static_cast<WeightRole>(r);
-      if (!HasWeight(json.config, role)) continue;
+      if (!HasWeight(json.config, role, 0)) continue;
       const bool permuted = role == WeightRole::kQuery || role == WeightRole::kKey;
       for (int layer = 0; layer < (IsLayerWeight(role) ? json.config.num_layers : 1); ++layer) {
         const auto expected = FindWeight(*json.checkpoint, json.config, role, layer);
@@ -260,7 +260,7 @@ TEST(ModelConfigTest, UsesTheEmbeddingWhereThereIsNoOutput) {
   TemporaryFolder folder;
   const LoadedModel model = Load(folder.Write("tied.gguf", writer.File()));
   EXPECT_TRUE(model.config.tied_output);
-  EXPECT_FALSE(HasWeight(model.config, WeightRole::kOutput));
+  EXPECT_FALSE(HasWeight(model.config, WeightRole::kOutput, 0));
   EXPECT_TRUE(ValidateWeights(*model.checkpoint, model.config).ok());
 }
 
@@ -347,11 +347,11 @@ TEST(ModelConfigTest, RefusesHeadsThatDoNotDivide) {
 
 TEST(ModelConfigTest, RefusesSettingsThatTheGraphDoesNotHave) {
   GgufWriter writer = TinyModel();
-  writer.AddUint32("llama.expert_count", 8);
-  EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("llama.expert_count=8"));
+  writer.AddFloat32("llama.attention.clamp_kqv", 8);
+  EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("llama.attention.clamp_kqv=8"));
   writer = TinyModel();
-  writer.AddString("llama.rope.scaling.type", "yarn");
-  EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("yarn"));
+  writer.AddString("llama.rope.scaling.type", "longrope");
+  EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("longrope"));
   writer = TinyModelWithout("llama.attention.head_count_kv");
   writer.AddArray<uint32_t>("llama.attention.head_count_kv", 4, {1, 2});
   EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("llama.attention.head_count_kv differs"));
@@ -417,7 +417,7 @@ TEST(JsonConfigTest, FillsInWhatOlderFilesLeaveOut) {
   EXPECT_EQ(config->num_kv_heads, 8);
   EXPECT_EQ(config->pad_id, -1);
   EXPECT_TRUE(config->tied_output);
-  EXPECT_DOUBLE_EQ(config->rope.inverse_frequency[1], std::pow(10000.0, -0.25));
+  EXPECT_DOUBLE_EQ(config->ropes[0].inverse_frequency[1], std::pow(10000.0, -0.25));
 }
 
 TEST(JsonConfigTest, ReadsEveryFormOfRopeScaling) {
@@ -427,7 +427,7 @@ TEST(JsonConfigTest, ReadsEveryFormOfRopeScaling) {
       json[section] = scaling;
     });
     EXPECT_TRUE(config.ok()) << config.status();
-    return config.ok() ? config->rope.inverse_frequency[1] : 0;
+    return config.ok() ? config->ropes[0].inverse_frequency[1] : 0;
   };
   const double plain = std::pow(10000.0, -1 / 8.0);
   EXPECT_DOUBLE_EQ(second_frequency(nullptr, "rope_scaling"), plain);
@@ -489,7 +489,7 @@ TEST(JsonConfigTest, RefusesEveryBadFieldByName) {
       {"rope_scaling", {{"rope_type", "linear"}}, "rope_scaling.factor is missing"},
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}, "rope_scaling.factor"},
       {"rope_scaling", "linear", "rope_scaling"},
-      {"model_type", "mistral", "known="},
+      {"model_type", "mistral", "known="},  // beside the architecture of another family
       {"architectures", {"BertModel"}, "BertModel"},
       {"architectures", 5, "architectures"},
   };
@@ -522,16 +522,44 @@ TEST(CanonicalTextTest, DiffersInEveryFieldThatChangesAResult) {
   with([](ModelConfig& c) { c.ffn_dim += 1; });
   with([](ModelConfig& c) { c.vocab_size += 1; });
   with([](ModelConfig& c) { c.norm_eps = std::nextafter(c.norm_eps, 1); });
-  with([](ModelConfig& c) { c.rope.pairs = RotaryPairs::kInterleaved; });
-  with([](ModelConfig& c) { c.rope.rotary_dim -= 2; });
-  with([](ModelConfig& c) { c.rope.amplitude = 2; });
+  with([](ModelConfig& c) { c.ropes[0].pairs = RotaryPairs::kInterleaved; });
+  with([](ModelConfig& c) { c.ropes[0].rotary_dim -= 2; });
+  with([](ModelConfig& c) { c.ropes[0].amplitude = 2; });
   with([](ModelConfig& c) {
-    c.rope.inverse_frequency[3] = std::nextafter(c.rope.inverse_frequency[3], 1);
+    c.ropes[0].inverse_frequency[3] = std::nextafter(c.ropes[0].inverse_frequency[3], 1);
   });
   with([](ModelConfig& c) { c.attention_scale *= 2; });
   with([](ModelConfig& c) { c.gate = FfnGate::kGeluTanh; });
   with([](ModelConfig& c) { c.tied_output = true; });
   with([](ModelConfig& c) { c.qkv_bias = true; });
+  with([](ModelConfig& c) { c.qk_norm = true; });
+  with([](ModelConfig& c) { c.norm_offset = 1; });
+  with([](ModelConfig& c) { c.post_norms = true; });
+  with([](ModelConfig& c) { c.embedding_scale = 8; });
+  with([](ModelConfig& c) { c.score_cap = 50; });
+  with([](ModelConfig& c) { c.logit_cap = 30; });
+  with([](ModelConfig& c) { c.ropes.push_back(c.ropes[0]); });
+  with([](ModelConfig& c) { c.layers[1].window = 32; });
+  with([](ModelConfig& c) { c.layers[2].window = 32; });
+  with([](ModelConfig& c) { c.layers[1].rope = 1; });
+  with([](ModelConfig& c) { c.layers[1].experts = true; });
+  with([](ModelConfig& c) { c.attention = AttentionKind::kMla; });
+  with([](ModelConfig& c) { c.mla.query_latent_dim = 7; });
+  with([](ModelConfig& c) { c.mla.latent_dim = 7; });
+  with([](ModelConfig& c) { c.mla.nope_dim = 7; });
+  with([](ModelConfig& c) { c.mla.rope_dim = 7; });
+  with([](ModelConfig& c) { c.mla.value_dim = 7; });
+  with([](ModelConfig& c) { c.experts.num_experts = 7; });
+  with([](ModelConfig& c) { c.experts.num_chosen = 7; });
+  with([](ModelConfig& c) { c.experts.ffn_dim = 7; });
+  with([](ModelConfig& c) { c.experts.shared_ffn_dim = 7; });
+  with([](ModelConfig& c) { c.experts.score = RouterScore::kSigmoid; });
+  with([](ModelConfig& c) { c.experts.choice_bias = true; });
+  with([](ModelConfig& c) { c.experts.num_groups = 7; });
+  with([](ModelConfig& c) { c.experts.num_groups_kept = 7; });
+  with([](ModelConfig& c) { c.experts.group_top = 7; });
+  with([](ModelConfig& c) { c.experts.normalise = true; });
+  with([](ModelConfig& c) { c.experts.scale = 7; });
   for (size_t i = 0; i < texts.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(texts[i], texts[j]) << i << " " << j;
   }

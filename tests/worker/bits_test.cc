@@ -249,7 +249,11 @@ TEST_P(BitsTest, FastNumericsDiffer) {
   EXPECT_GT(differing, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, BitsTest, ::testing::Values("llama", "llama3_rope"),
+// One of each kind of attention and feed-forward network: plain groups, a window in every layer, in
+// some layers (with caps; with norms of heads and ropes of their own), experts, latent attention.
+INSTANTIATE_TEST_SUITE_P(Families, BitsTest,
+                         ::testing::Values("llama", "llama3_rope", "mistral", "gemma2", "gemma3",
+                                           "qwen3_moe", "deepseek_v2", "deepseek_v3"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

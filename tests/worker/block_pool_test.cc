@@ -21,10 +21,10 @@ class BlockPoolTest : public testing::Test {
   ~BlockPoolTest() override { pool_.CheckInvariants(); }
 
   // A chain of indexed blocks, each after the one before, held.
-  std::vector<int32_t> Chain(int length, int32_t parent = kNoBlock) {
+  std::vector<int32_t> Chain(int length, int32_t parent = kNoBundle) {
     std::vector<int32_t> chain;
     for (int i = 0; i < length; ++i) {
-      chain.push_back(pool_.Allocate());
+      chain.push_back(pool_.Allocate(1));
       pool_.SetIndexed(chain.back(), parent);
       parent = chain.back();
     }
@@ -40,16 +40,16 @@ class BlockPoolTest : public testing::Test {
 
 TEST_F(BlockPoolTest, GivesEachBlockOnceAndThenNone) {
   std::vector<int32_t> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(pool_.Allocate());
+  for (int i = 0; i < 4; ++i) blocks.push_back(pool_.Allocate(1));
   std::sort(blocks.begin(), blocks.end());
   EXPECT_THAT(blocks, ElementsAre(0, 1, 2, 3));
-  EXPECT_EQ(pool_.Allocate(), kNoBlock);
+  EXPECT_EQ(pool_.Allocate(1), kNoBundle);
   EXPECT_EQ(pool_.num_held(), 4);
   EXPECT_EQ(pool_.num_available(), 0);
 }
 
 TEST_F(BlockPoolTest, AnUnindexedBlockIsFreeWithItsLastReference) {
-  const int32_t block = pool_.Allocate();
+  const int32_t block = pool_.Allocate(1);
   pool_.Hold(block);
   pool_.Release(block);
   EXPECT_EQ(pool_.num_held(), 1);
@@ -62,9 +62,9 @@ TEST_F(BlockPoolTest, AnIndexedBlockStaysUntilItIsNeeded) {
   const int32_t block = Chain(1)[0];
   pool_.Release(block);
   EXPECT_EQ(pool_.num_cached(), 1);
-  for (int i = 0; i < 3; ++i) EXPECT_NE(pool_.Allocate(), block);
+  for (int i = 0; i < 3; ++i) EXPECT_NE(pool_.Allocate(1), block);
   EXPECT_THAT(evicted_, IsEmpty());
-  EXPECT_EQ(pool_.Allocate(), block);
+  EXPECT_EQ(pool_.Allocate(1), block);
   EXPECT_THAT(evicted_, ElementsAre(block));
   EXPECT_FALSE(pool_.indexed(block));
 }
@@ -74,8 +74,8 @@ TEST_F(BlockPoolTest, ACachedBlockThatIsHeldAgainIsNotEvicted) {
   pool_.Release(block);
   pool_.Hold(block);
   EXPECT_EQ(pool_.num_cached(), 0);
-  for (int i = 0; i < 3; ++i) pool_.Allocate();
-  EXPECT_EQ(pool_.Allocate(), kNoBlock);
+  for (int i = 0; i < 3; ++i) pool_.Allocate(1);
+  EXPECT_EQ(pool_.Allocate(1), kNoBundle);
   EXPECT_THAT(evicted_, IsEmpty());
 }
 
@@ -84,14 +84,14 @@ TEST_F(BlockPoolTest, EvictsTheLeastRecentlyUsedFirst) {
   for (const int32_t block : {a, b, c}) pool_.Release(block);
   pool_.Hold(a);
   pool_.Release(a);
-  for (int i = 0; i < 4; ++i) pool_.Allocate();
+  for (int i = 0; i < 4; ++i) pool_.Allocate(1);
   EXPECT_THAT(evicted_, ElementsAre(b, c, a));
 }
 
 TEST_F(BlockPoolTest, EvictsAChainFromItsEnd) {
   const std::vector<int32_t> chain = Chain(4);
   ReleaseFromTheEnd(chain);
-  for (int i = 0; i < 4; ++i) pool_.Allocate();
+  for (int i = 0; i < 4; ++i) pool_.Allocate(1);
   EXPECT_THAT(evicted_, ElementsAre(chain[3], chain[2], chain[1], chain[0]));
 }
 
@@ -102,20 +102,20 @@ TEST_F(BlockPoolTest, AParentReleasedBeforeItsChildIsEvictedAfterIt) {
   pool_.Release(chain[1]);
   pool_.Release(chain[2]);
   pool_.CheckInvariants();
-  for (int i = 0; i < 4; ++i) pool_.Allocate();
+  for (int i = 0; i < 4; ++i) pool_.Allocate(1);
   EXPECT_THAT(evicted_, ElementsAre(chain[2], chain[1], chain[0]));
 }
 
 TEST_F(BlockPoolTest, ABlockUsedAnewIsNoLongerTheParentItWas) {
   const std::vector<int32_t> chain = Chain(2);
   pool_.Release(chain[0]);
-  pool_.Allocate();
-  pool_.Allocate();
-  EXPECT_EQ(pool_.Allocate(), chain[0]);  // evicted while its child is held
-  pool_.SetIndexed(chain[0], kNoBlock);
+  pool_.Allocate(1);
+  pool_.Allocate(1);
+  EXPECT_EQ(pool_.Allocate(1), chain[0]);  // evicted while its child is held
+  pool_.SetIndexed(chain[0], kNoBundle);
   pool_.Release(chain[0]);
   pool_.Release(chain[1]);  // moves no parent
-  EXPECT_EQ(pool_.Allocate(), chain[0]);
+  EXPECT_EQ(pool_.Allocate(1), chain[0]);
 }
 
 TEST_F(BlockPoolTest, EvictAllLeavesWhatIsHeld) {
@@ -130,7 +130,7 @@ TEST_F(BlockPoolTest, EvictAllLeavesWhatIsHeld) {
 using BlockPoolDeathTest = BlockPoolTest;
 
 TEST_F(BlockPoolDeathTest, AFreeBlockHasNothingToHold) {
-  const int32_t block = pool_.Allocate();
+  const int32_t block = pool_.Allocate(1);
   pool_.Release(block);
   EXPECT_DEATH(pool_.Hold(block), "no content to hold");
   EXPECT_DEATH(pool_.Release(block), "num_references");
@@ -156,8 +156,8 @@ TEST(BlockPoolWalkTest, KeepsItsBooksOverRandomWalks) {
       const bool is_held = references.contains(block);
       switch (random() % 4) {
         case 0: {
-          const int32_t given = pool.Allocate();
-          if (given == kNoBlock) {
+          const int32_t given = pool.Allocate(1);
+          if (given == kNoBundle) {
             EXPECT_EQ(static_cast<int32_t>(references.size()), num_blocks);
             break;
           }
@@ -178,7 +178,7 @@ TEST(BlockPoolWalkTest, KeepsItsBooksOverRandomWalks) {
         case 3: {
           if (!is_held || indexed[block]) break;
           const auto parent = static_cast<int32_t>(random() % num_blocks);
-          pool.SetIndexed(block, parent != block && indexed[parent] ? parent : kNoBlock);
+          pool.SetIndexed(block, parent != block && indexed[parent] ? parent : kNoBundle);
           indexed[block] = true;
           break;
         }

@@ -87,15 +87,23 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& test) {
   return name;
 }
 
+// GGUF has no way to say some of the settings of the others.
+const auto kWithGguf = ::testing::Values("llama", "llama3_rope", "qwen2", "qwen2_yarn", "qwen3",
+                                         "mixtral", "qwen3_moe", "deepseek_v2_lite", "deepseek_v3");
+const auto kWithoutGguf = ::testing::Values("mistral", "gemma2", "gemma3", "deepseek_v2");
+const auto kRanks = ::testing::Values(1, 2, 3, 4);
+
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGoldenTest,
-                         ::testing::Combine(::testing::Values("llama", "llama3_rope"),
-                                            ::testing::Values("f32", "bf16", "model.gguf"),
-                                            ::testing::Values(1, 2, 3, 4)),
+                         ::testing::Combine(kWithGguf,
+                                            ::testing::Values("f32", "bf16", "model.gguf"), kRanks),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherFamilies, DecoderGoldenTest,
+                         ::testing::Combine(kWithoutGguf, ::testing::Values("f32", "bf16"), kRanks),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Families, DecoderGreedyTest,
-                         ::testing::Combine(::testing::Values("llama", "llama3_rope"),
-                                            ::testing::Values("f32"),
-                                            ::testing::Values(1, 2, 3, 4)),
+                         ::testing::Combine(kWithGguf, ::testing::Values("f32"), kRanks), NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherFamilies, DecoderGreedyTest,
+                         ::testing::Combine(kWithoutGguf, ::testing::Values("f32"), kRanks),
                          NameOf);
 
 }  // namespace

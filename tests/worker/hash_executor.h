@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <span>
@@ -56,8 +57,9 @@ class HashModel {
     uint64_t prefix = kEmptyPrefix;
     for (const int32_t token : request.prompt) prefix = Mix(prefix, token);
     const auto num_prompt = static_cast<int32_t>(request.prompt.size());
-    const int32_t end = std::min({num_prompt + request.max_tokens, options.context_length,
-                                  options.num_blocks * options.block_tokens + 1});
+    const auto end = static_cast<int32_t>(
+        std::min<int64_t>({num_prompt + int64_t{request.max_tokens}, options.context_length,
+                           int64_t{MaxTokensInPool(PoolOptions(options))} + 1}));
     for (int32_t position = num_prompt; position < end; ++position) {
       const bool may_stop = position >= num_prompt + request.min_tokens;
       const SampledToken next =
@@ -79,18 +81,26 @@ class HashExecutor : public StepExecutor {
  public:
   explicit HashExecutor(const SchedulerOptions& options)
       : options_(options),
-        kv_(options.num_blocks, std::vector<uint64_t>(options.block_tokens, kPoison)) {}
+        kv_(options.num_blocks, std::vector<uint64_t>(options.block_tokens, kPoison)),
+        num_holders_(options.num_blocks) {
+    for (const KvGroup& group : options.groups)
+      group_of_table_.insert(group_of_table_.end(), group.num_tables, group);
+  }
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan) override {
     if (plan.step != num_steps_++) return Broken("step %d is out of order", plan.step);
     for (const int32_t slot : plan.finished) {
-      if (slots_.erase(slot) == 0) return Broken("finished slot %d is free", slot);
+      if (!slots_.contains(slot)) return Broken("finished slot %d is free", slot);
+      for (int32_t table = 0; table < num_tables(); ++table)
+        LetGo(&slots_[slot], table, std::numeric_limits<int32_t>::max());
+      slots_.erase(slot);
     }
     for (const SequenceStart& start : plan.starts) RETURN_IF_ERROR(Start(start));
     for (const BlockAppend& append : plan.appends) {
       if (!slots_.contains(append.slot)) return Broken("append to free slot %d", append.slot);
+      if (append.table < 0 || append.table >= num_tables()) return Broken("no such table");
       RETURN_IF_ERROR(GiveEmptyBlock(append.block));
-      slots_[append.slot].blocks.push_back(append.block);
+      Push(&slots_[append.slot], append.table, append.block);
     }
     for (const BlockCopy& copy : plan.copies) RETURN_IF_ERROR(Copy(copy));
     StepResult result;
@@ -122,8 +132,9 @@ class HashExecutor : public StepExecutor {
   struct Slot {
     SequenceStart start;
     std::vector<int32_t> tokens;
-    std::vector<int32_t> blocks;
-    std::vector<uint64_t> prefixes;  // hash of the tokens up to each position
+    std::vector<std::vector<int32_t>> tables;
+    std::vector<int32_t> first_held;  // by table
+    std::vector<uint64_t> prefixes;   // hash of the tokens up to each position
     int32_t num_computed = 0;
 
     void Append(int32_t token) {
@@ -138,21 +149,33 @@ class HashExecutor : public StepExecutor {
     return absl::InternalError(absl::StrFormat(format, args...));
   }
 
-  uint64_t& Kv(const Slot& slot, int32_t position) {
-    return kv_[slot.blocks[position / options_.block_tokens]][position % options_.block_tokens];
+  int32_t num_tables() const { return static_cast<int32_t>(group_of_table_.size()); }
+
+  uint64_t& Kv(const Slot& slot, int32_t table, int32_t position) {
+    const int32_t block = slot.tables[table][position / options_.block_tokens];
+    return kv_[block][position % options_.block_tokens];
   }
 
-  int32_t NumHolders(int32_t block) const {
-    int32_t count = 0;
-    for (const auto& [id, slot] : slots_) {
-      count += static_cast<int32_t>(std::count(slot.blocks.begin(), slot.blocks.end(), block));
-    }
-    return count;
+  // The first position of a table that a slot still sees.
+  int32_t FirstSeen(const Slot& slot, int32_t table) const {
+    return FirstSeenToken(group_of_table_[table], slot.num_computed);
+  }
+
+  void Push(Slot* slot, int32_t table, int32_t block) {
+    slot->tables[table].push_back(block);
+    ++num_holders_[block];
+  }
+  // The slot holds the blocks of a table from `first` on, no longer those before.
+  void LetGo(Slot* slot, int32_t table, int32_t first) {
+    std::vector<int32_t>& blocks = slot->tables[table];
+    int32_t& held = slot->first_held[table];
+    for (; held < std::min(first, static_cast<int32_t>(blocks.size())); ++held)
+      --num_holders_[blocks[held]];
   }
 
   absl::Status GiveEmptyBlock(int32_t block) {
     if (block < 0 || block >= options_.num_blocks) return Broken("no such block: %d", block);
-    if (NumHolders(block) != 0) return Broken("block %d is given while it is held", block);
+    if (num_holders_[block] != 0) return Broken("block %d is given while it is held", block);
     std::fill(kv_[block].begin(), kv_[block].end(), kPoison);
     return absl::OkStatus();
   }
@@ -167,25 +190,55 @@ class HashExecutor : public StepExecutor {
     for (const int32_t token : start.tokens) slot.Append(token);
     slot.num_computed = start.num_cached_tokens;
     const int32_t num_shared = start.num_cached_tokens / options_.block_tokens;
-    for (size_t i = 0; i < start.blocks.size(); ++i) {
-      if (static_cast<int32_t>(i) >= num_shared) RETURN_IF_ERROR(GiveEmptyBlock(start.blocks[i]));
-      if (std::count(slot.blocks.begin(), slot.blocks.end(), start.blocks[i]) != 0) {
-        return Broken("a sequence holds block %d twice", start.blocks[i]);
+    if (static_cast<int32_t>(start.tables.size()) != num_tables()) return Broken("other tables");
+    std::set<int32_t> distinct;
+    for (int32_t table = 0; table < num_tables(); ++table) {
+      const TableStart& from = start.tables[table];
+      if (from.first_block > FirstSeen(slot, table) / options_.block_tokens) {
+        return Broken("table %d lacks blocks that are seen", table);
       }
-      slot.blocks.push_back(start.blocks[i]);
+      const std::vector<int32_t>& blocks = slot.tables.emplace_back(from.first_block, kNoBundle);
+      slot.first_held.push_back(from.first_block);
+      for (const int32_t block : from.blocks) {
+        if (static_cast<int32_t>(blocks.size()) >= num_shared) {
+          RETURN_IF_ERROR(GiveEmptyBlock(block));
+        }
+        if (!distinct.insert(block).second) return Broken("a sequence holds block %d twice", block);
+        Push(&slot, table, block);
+      }
     }
     slots_.emplace(start.slot, std::move(slot));
     return absl::OkStatus();
   }
 
   absl::Status Copy(const BlockCopy& copy) {
-    if (NumHolders(copy.to) != 1)
+    if (num_holders_[copy.to] != 1)
       return Broken("copy to block %d, which is not one's own", copy.to);
     for (int32_t i = 0; i < copy.num_tokens; ++i) {
       if (kv_[copy.from][i] == kPoison) return Broken("copy of nothing from block %d", copy.from);
       kv_[copy.to][i] = kv_[copy.from][i];
     }
     num_copied_tokens_ += copy.num_tokens;
+    return absl::OkStatus();
+  }
+
+  // Reads what the first row of the segment sees of a table, and writes the rows.
+  absl::Status AdvanceTable(const StepSegment& segment, int32_t table, Slot* slot) {
+    const int32_t end = slot->num_computed + segment.num_tokens;
+    if (end > static_cast<int32_t>(slot->tables[table].size()) * options_.block_tokens) {
+      return Broken("no block for position %d of slot %d", end - 1, segment.slot);
+    }
+    for (int32_t i = FirstSeen(*slot, table); i < slot->num_computed; ++i) {
+      if (Kv(*slot, table, i) != slot->prefixes[i]) {
+        return Broken("KV of position %d of slot %d is not that of its prefix", i, segment.slot);
+      }
+    }
+    for (int32_t i = slot->num_computed; i < end; ++i) {
+      if (num_holders_[slot->tables[table][i / options_.block_tokens]] != 1) {
+        return Broken("slot %d writes a shared block", segment.slot);
+      }
+      Kv(*slot, table, i) = slot->prefixes[i];
+    }
     return absl::OkStatus();
   }
 
@@ -196,22 +249,13 @@ class HashExecutor : public StepExecutor {
     const auto num_tokens = static_cast<int32_t>(slot.tokens.size());
     if (segment.num_tokens < 1 || end > num_tokens) return Broken("more rows than known tokens");
     if (segment.sample != (end == num_tokens)) return Broken("sample away from the last token");
-    if (end > static_cast<int32_t>(slot.blocks.size()) * options_.block_tokens) {
-      return Broken("no block for position %d of slot %d", end - 1, segment.slot);
-    }
-    for (int32_t i = 0; i < slot.num_computed; ++i) {
-      if (Kv(slot, i) != slot.prefixes[i]) {
-        return Broken("KV of position %d of slot %d is not that of its prefix", i, segment.slot);
-      }
-    }
-    for (int32_t i = slot.num_computed; i < end; ++i) {
-      if (NumHolders(slot.blocks[i / options_.block_tokens]) != 1) {
-        return Broken("slot %d writes a shared block", segment.slot);
-      }
-      Kv(slot, i) = slot.prefixes[i];
+    for (int32_t table = 0; table < num_tables(); ++table)
+      RETURN_IF_ERROR(AdvanceTable(segment, table, &slot));
+    for (int32_t i = slot.num_computed; i < end; ++i)
       if (segment.capture_logits && on_logits) on_logits(segment.slot, i);
-    }
     slot.num_computed = end;
+    for (int32_t table = 0; table < num_tables(); ++table)
+      LetGo(&slot, table, FirstSeen(slot, table) / options_.block_tokens);
     if (!segment.sample) return absl::OkStatus();
     const std::vector<int32_t> banned =
         num_tokens < slot.start.banned_before ? slot.start.banned_ids : std::vector<int32_t>{};
@@ -225,6 +269,8 @@ class HashExecutor : public StepExecutor {
 
   const SchedulerOptions options_;
   std::vector<std::vector<uint64_t>> kv_;  // [block][token in block]
+  std::vector<KvGroup> group_of_table_;
+  std::vector<int32_t> num_holders_;  // by block
   std::map<int32_t, Slot> slots_;
   uint64_t num_steps_ = 0;
   int32_t longest_step_rows_ = 0;

@@ -12,7 +12,7 @@ ModelConfig Config() {
   config.architecture = "test";
   config.num_layers = 2;
   config.model_dim = 64;
-  config.rope.inverse_frequency = {1.0, 0.1};
+  config.ropes.push_back({.inverse_frequency = {1.0, 0.1}});
   return config;
 }
 
@@ -31,7 +31,7 @@ TEST(ModelIdentityTest, WhateverChangesTheKvChangesTheRoot) {
   config.num_layers = 3;
   roots.insert(RootOf(config, options));
   config = Config();
-  config.rope.inverse_frequency[1] = 0.2;
+  config.ropes[0].inverse_frequency[1] = 0.2;
   roots.insert(RootOf(config, options));
   ResolvedRankOptions other = options;
   other.int8_activations = true;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "kvstore/key.h"
+#include "worker/kv_tables.h"
 #include "worker/local_group.h"
 
 namespace cairn::testing {
@@ -24,7 +25,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Start(const std::strin
   rank.isa = options.isa;
   rank.numerics = options.numerics;
   rank.block_tokens = options.block_tokens;
-  rank.num_blocks = options.num_blocks;
+  rank.num_blocks = options.num_blocks * MakeKvTables(runner->config_).num_tables();
   rank.max_step_tokens = options.max_step_tokens;
   rank.max_running = options.max_running;
   ASSIGN_OR_RETURN(const ResolvedRankOptions resolved,
@@ -35,8 +36,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Start(const std::strin
   Rank* leader = &group->leader();
   const BlockKey root = IdentityRoot(KvIdentity{.block_tokens = options.block_tokens});
   ASSIGN_OR_RETURN(runner->engine_,
-                   Engine::Start({.scheduler = {.num_blocks = options.num_blocks,
+                   Engine::Start({.scheduler = {.num_blocks = rank.num_blocks,
                                                 .block_tokens = options.block_tokens,
+                                                .groups = resolved.kv_groups,
                                                 .max_running = options.max_running,
                                                 .max_step_tokens = options.max_step_tokens,
                                                 .context_length = resolved.options.context_length,

@@ -21,7 +21,7 @@ struct RunnerOptions {
   Isa isa = Isa::kAvx2;
   NumericsOptions numerics = {};
   int32_t block_tokens = 16;
-  int32_t num_blocks = 256;
+  int32_t num_blocks = 256;  // for each table of the model
   int32_t max_step_tokens = 512;
   int32_t max_running = 16;
   bool prefix_cache = true;

@@ -40,17 +40,35 @@ class PrefixIndexTest : public testing::Test {
                     first + static_cast<int32_t>(i));
     }
   }
-  PrefixMatch Match(const Tokens& tokens, const std::string& salt = "") {
-    return index_.Match(Root(salt), KeysOf(Root(salt), tokens), tokens);
+  // The bundles of the first full blocks, then the one that starts with what follows them.
+  struct Found {
+    std::vector<int32_t> blocks = {};
+    int32_t copy_from = kNoBundle, copy_tokens = 0;
+  };
+  Found Match(const Tokens& tokens, const std::string& salt = "") {
+    Found found;
+    BlockKey parent = Root(salt);
+    std::span<const int32_t> rest = tokens;
+    for (const BlockKey& key : KeysOf(parent, tokens)) {
+      const int32_t bundle = index_.FindExact(parent, key, rest.first(kBlockTokens));
+      if (bundle == kNoBundle) break;
+      found.blocks.push_back(bundle);
+      rest = rest.subspan(kBlockTokens);
+      parent = key;
+    }
+    const PartMatch part = index_.MatchPart(parent, rest);
+    found.copy_from = part.bundle;
+    found.copy_tokens = part.num_tokens;
+    return found;
   }
 
   PrefixIndex index_{100, kBlockTokens};
 };
 
 TEST_F(PrefixIndexTest, FindsNothingInAnEmptyIndex) {
-  const PrefixMatch match = Match({1, 2, 3, 4, 5});
+  const Found match = Match({1, 2, 3, 4, 5});
   EXPECT_THAT(match.blocks, IsEmpty());
-  EXPECT_EQ(match.copy_from, kNoBlock);
+  EXPECT_EQ(match.copy_from, kNoBundle);
   EXPECT_EQ(match.copy_tokens, 0);
 }
 
@@ -69,9 +87,9 @@ TEST_F(PrefixIndexTest, ABlockIsFoundAfterItsOwnPrefixOnly) {
 
 TEST_F(PrefixIndexTest, AnotherSaltFindsNothing) {
   InsertAll({1, 2, 3, 4, 5, 6, 7, 8}, 10, "a");
-  const PrefixMatch other = Match({1, 2, 3, 4, 5, 6, 7, 8}, "b");
+  const Found other = Match({1, 2, 3, 4, 5, 6, 7, 8}, "b");
   EXPECT_THAT(other.blocks, IsEmpty());
-  EXPECT_EQ(other.copy_from, kNoBlock);
+  EXPECT_EQ(other.copy_from, kNoBundle);
   EXPECT_THAT(Match({1, 2, 3, 4, 5, 6, 7, 8}, "a").blocks, ElementsAre(10, 11));
 }
 
@@ -91,12 +109,13 @@ TEST_F(PrefixIndexTest, OffersTheBlockWithTheLongestEqualStartForCopy) {
     int32_t block, tokens;
   };
   const std::vector<Case> cases = {
-      {{5, 6, 7, 9}, 11, 3}, {{5, 6, 7}, 11, 3}, {{5, 6, 9, 8}, 20, 3},       {{5, 0, 0, 1}, 21, 3},
-      {{5, 0}, 21, 2},       {{0}, 22, 1},       {{6, 6, 7, 8}, kNoBlock, 0}, {{}, kNoBlock, 0}};
+      {{5, 6, 7, 9}, 11, 3},        {{5, 6, 7}, 11, 3}, {{5, 6, 9, 8}, 20, 3},
+      {{5, 0, 0, 1}, 21, 3},        {{5, 0}, 21, 2},    {{0}, 22, 1},
+      {{6, 6, 7, 8}, kNoBundle, 0}, {{}, kNoBundle, 0}};
   for (const Case& c : cases) {
     Tokens tokens = {1, 2, 3, 4};
     tokens.insert(tokens.end(), c.tail.begin(), c.tail.end());
-    const PrefixMatch match = Match(tokens);
+    const Found match = Match(tokens);
     EXPECT_THAT(match.blocks, ElementsAre(10));
     EXPECT_EQ(match.copy_from, c.block) << testing::PrintToString(c.tail);
     EXPECT_EQ(match.copy_tokens, c.tokens) << testing::PrintToString(c.tail);
@@ -128,14 +147,14 @@ TEST_F(PrefixIndexTest, DoesNotBelieveAKeyWhoseTokensDiffer) {
   const Tokens stored = {1, 2, 3, 4}, asked = {9, 9, 9, 9};
   const BlockKey key = ChildKey(Root(), asked);
   EXPECT_TRUE(index_.Insert(Root(), key, stored, 10));
-  EXPECT_THAT(index_.Match(Root(), std::vector<BlockKey>{key}, asked).blocks, IsEmpty());
+  EXPECT_EQ(index_.FindExact(Root(), key, asked), kNoBundle);
 }
 
 TEST_F(PrefixIndexTest, DoesNotBelieveAKeyWhoseParentDiffers) {
   const Tokens tokens = {1, 2, 3, 4};
   const BlockKey key = ChildKey(Root(), tokens);
   EXPECT_TRUE(index_.Insert(Root("other"), key, tokens, 10));
-  EXPECT_THAT(index_.Match(Root(), std::vector<BlockKey>{key}, tokens).blocks, IsEmpty());
+  EXPECT_EQ(index_.FindExact(Root(), key, tokens), kNoBundle);
 }
 
 TEST_F(PrefixIndexTest, KeysThatShareTheirFirstHalfAreToldApart) {
@@ -143,7 +162,7 @@ TEST_F(PrefixIndexTest, KeysThatShareTheirFirstHalfAreToldApart) {
   BlockKey two = one;
   two.bytes[31] ^= 1;
   EXPECT_TRUE(index_.Insert(Root(), one, Tokens{1, 2, 3, 4}, 10));
-  EXPECT_EQ(index_.Find(two), kNoBlock);
+  EXPECT_EQ(index_.Find(two), kNoBundle);
   EXPECT_FALSE(index_.Insert(Root(), two, Tokens{5, 6, 7, 8}, 11));
   EXPECT_EQ(index_.Find(one), 10);
 }
@@ -174,7 +193,7 @@ TEST_F(PrefixIndexTest, MatchesLikeASearchThroughEverything) {
                 is_new);
       if (is_new) model[block] = whole;
     }
-    const PrefixMatch match = Match(tokens);
+    const Found match = Match(tokens);
     size_t length = 0;  // tokens in full blocks
     for (const int32_t found : match.blocks) {
       length += kBlockTokens;

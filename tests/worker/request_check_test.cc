@@ -13,8 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr RequestLimits kLimits = {
-    .vocab_size = 100, .context_length = 64, .num_blocks = 8, .block_tokens = 4};
+constexpr RequestLimits kLimits = {.vocab_size = 100, .context_length = 64, .pool_tokens = 32};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -113,7 +112,7 @@ std::vector<Case> LengthCases() {
   return {
       {"prompt", [](GenerateRequest* r) { r->prompt.clear(); }, "empty"},
       {"prompt", [](GenerateRequest* r) { r->prompt.assign(33, 1); },
-       "prompt_tokens=33 pool_tokens=32 (8 blocks of 4)"},
+       "prompt_tokens=33 pool_tokens=32"},
       {"prompt", [](GenerateRequest* r) { r->prompt.assign(64, 1); },
        "prompt_tokens=64 context_tokens=64"},
       {"prompt", [](GenerateRequest* r) { r->prompt.assign(640, 1); },
@@ -152,9 +151,9 @@ TEST(RequestCheckTest, NamesTheFieldAndTheValueOfWhatIsOutside) {
 TEST(RequestCheckTest, TheLargestRequestIsBoundByContextAndPool) {
   EXPECT_EQ(MaxRequestTokens(kLimits), 33);  // 32 in the pool; the last token needs no place
   RequestLimits limits = kLimits;
-  limits.num_blocks = 100;
+  limits.pool_tokens = 400;
   EXPECT_EQ(MaxRequestTokens(limits), 64);
-  limits.num_blocks = limits.block_tokens = std::numeric_limits<int32_t>::max();
+  limits.pool_tokens = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(MaxRequestTokens(limits), 64);
 }
 

@@ -51,7 +51,10 @@ class Walk {
   SchedulerOptions ChooseOptions() {
     SchedulerOptions options = SmallOptions();
     options.block_tokens = Between(1, 6);
-    options.num_blocks = Between(4, 30);
+    options.groups = ChooseGroups();
+    int32_t num_tables = 0;
+    for (const KvGroup& group : options.groups) num_tables += group.num_tables;
+    options.num_blocks = Between(4, 30) * num_tables;
     options.max_running = Between(1, 8);
     options.max_step_tokens = Between(1, 24);
     options.context_length = Between(10, 120);
@@ -60,10 +63,21 @@ class Walk {
     return options;
   }
 
+  // One group of layers, with or without a window, or several.
+  std::vector<KvGroup> ChooseGroups() {
+    std::vector<KvGroup> groups = {{}};
+    if (Chance(40)) return groups;
+    if (Chance(30)) groups.clear();
+    for (int32_t i = Between(1, 2); i > 0; --i)
+      groups.push_back({.window = Between(1, 40), .num_tables = Between(1, 3)});
+    std::shuffle(groups.begin(), groups.end(), random_);
+    return groups;
+  }
+
   // Few different beginnings, so that prefixes are shared at every length.
   GenerateRequest ChooseRequest() {
     const int32_t most =
-        std::min(options_.context_length - 1, options_.num_blocks * options_.block_tokens);
+        std::min(options_.context_length - 1, MaxTokensInPool(PoolOptions(options_)));
     std::vector<int32_t> prompt = SomePrompt(Between(1, most), Between(1, 2));
     for (int32_t& token : prompt) token %= options_.vocab_size;
     if (Chance(60)) prompt[Between(0, static_cast<int32_t>(prompt.size()) - 1)] = Between(0, 12);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "worker/decoder.h"
 #include "worker/sum_tree.h"
 
 namespace cairn {
@@ -19,6 +20,7 @@ ModelConfig Config(int heads, int kv_heads, int ffn_dim, int vocab) {
   config.head_dim = 16;
   config.ffn_dim = ffn_dim;
   config.vocab_size = vocab;
+  config.layers.resize(1);
   return config;
 }
 
@@ -62,6 +64,90 @@ TEST(ShardPlanTest, EveryPartIsOwnedExactlyOnceForAnyNumberOfRanks) {
         EXPECT_EQ(shard.kv_heads.begin, shard.query_heads.begin / group);
         EXPECT_EQ(shard.kv_heads.end, (shard.query_heads.end - 1) / group + 1);
         EXPECT_EQ(shard.query_heads.size() % shard.kv_heads.size(), 0);
+      }
+    }
+  }
+}
+
+ModelConfig ExpertConfig(int num_experts, int shared_ffn_dim) {
+  ModelConfig config = Config(16, 16, 96, 1000);
+  config.model_dim = 56;
+  config.layers = {{}, {.experts = true}};
+  config.experts = {
+      .num_experts = num_experts, .num_chosen = 2, .ffn_dim = 40, .shared_ffn_dim = shared_ffn_dim};
+  return config;
+}
+
+// The ranges are contiguous and together [0, end); some may be empty.
+void ExpectCoverWithGaps(const ShardPlan& plan, Range RankShard::*part, int64_t end) {
+  int64_t at = 0;
+  for (const RankShard& shard : plan.ranks) {
+    EXPECT_EQ((shard.*part).begin, at);
+    EXPECT_GE((shard.*part).size(), 0);
+    at = (shard.*part).end;
+  }
+  EXPECT_EQ(at, end);
+}
+
+TEST(ShardPlanTest, ExpertsAndTheNetworkBesideThemMayBeFewerThanTheRanks) {
+  for (const int num_experts : {1, 3, 8, 64, 257}) {
+    for (const int shared_ffn_dim : {0, 20, 64, 96, 2048}) {
+      ModelConfig config = ExpertConfig(num_experts, shared_ffn_dim);
+      const auto one = MakeShardPlan(config, 1);
+      ASSERT_TRUE(one.ok()) << one.status();
+      for (int size = 1; size <= 16; ++size) {
+        config.layers[0].experts = size > 3;  // a dense layer of 96 columns has three slices
+        const auto plan = MakeShardPlan(config, size);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        ExpectCoverWithGaps(*plan, &RankShard::experts, num_experts);
+        ExpectCoverWithGaps(*plan, &RankShard::shared_leaves,
+                            std::ssize(plan->shared_leaf_begin) - 1);
+        ExpectCoverWithGaps(*plan, &RankShard::shared_blocks, (shared_ffn_dim + 31) / 32);
+        EXPECT_EQ(plan->shared_leaf_begin, one->shared_leaf_begin);
+        for (const RankShard& shard : plan->ranks) {
+          EXPECT_EQ(shard.shared_blocks.begin, plan->shared_leaf_begin[shard.shared_leaves.begin]);
+          EXPECT_EQ(shard.shared_blocks.end, plan->shared_leaf_begin[shard.shared_leaves.end]);
+        }
+      }
+    }
+  }
+  // A rank without experts has none, and adds up none.
+  const auto plan = MakeShardPlan(ExpertConfig(2, 0), 3);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->ranks[0].experts.size(), 0);
+  EXPECT_TRUE(OwnSubtrees(2, 1, plan->ranks[0].experts).empty());
+}
+
+TEST(ShardPlanTest, ADenseLayerLimitsTheRanksByItsSlices) {
+  ModelConfig config = ExpertConfig(8, 0);
+  EXPECT_TRUE(MakeShardPlan(config, 3).ok());
+  const absl::Status status = MakeShardPlan(config, 4).status();
+  EXPECT_NE(status.message().find("tp=4, limit=3 (slices of the feed-forward network)"),
+            std::string::npos)
+      << status;
+  config.layers[0].experts = true;
+  EXPECT_TRUE(MakeShardPlan(config, 4).ok());
+}
+
+TEST(ShardPlanTest, TheLongestMessageHoldsWhatExpertsSend) {
+  for (const int num_experts : {8, 60, 257}) {
+    ModelConfig config = ExpertConfig(num_experts, 96);
+    config.model_dim = 2040;
+    config.layers[0].experts = true;
+    for (int size = 2; size <= 16; ++size) {
+      const auto plan = MakeShardPlan(config, size);
+      ASSERT_TRUE(plan.ok());
+      for (const int max_rows : {1, 64, 4096}) {
+        const int64_t longest = MaxMessageBytes(config, *plan, max_rows, 16);
+        for (const RankShard& shard : plan->ranks) {
+          const auto sums = [&](int num_leaves, int group, Range own) {
+            return static_cast<int64_t>(OwnSubtrees(num_leaves, group, own).size()) * 2048 *
+                   static_cast<int64_t>(sizeof(float));
+          };
+          EXPECT_GE(longest, sums(num_experts, 1, shard.experts) * std::min(max_rows, 256));
+          EXPECT_GE(longest, sums(3, 1, shard.shared_leaves) * max_rows);
+          EXPECT_GE(longest, sums(16, 1, shard.query_heads) * max_rows);
+        }
       }
     }
   }
@@ -129,7 +215,7 @@ TEST(SumTreeTest, AnyCutOfTheLeavesGivesTheBitsOfOneOwner) {
     std::vector<std::vector<float>> leaves(kElements, std::vector<float>(num_leaves));
     for (auto& element : leaves)
       for (float& leaf : element) leaf = value(random);
-    for (int ranks = 1; ranks <= num_leaves; ++ranks) {
+    for (int ranks = 1; ranks <= num_leaves + 4; ++ranks) {  // the last of them leave some idle
       const int group = 1 + (num_leaves + ranks) % 4;
       std::vector<Range> cut;
       for (int rank = 0; rank < ranks; ++rank) cut.push_back(Split(num_leaves, ranks, rank));

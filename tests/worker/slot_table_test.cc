@@ -13,7 +13,7 @@ class SlotTableTest : public ::testing::Test {
     start.slot = slot;
     start.num_prompt_tokens = static_cast<int32_t>(tokens.size());
     start.tokens = std::move(tokens);
-    start.blocks = std::move(blocks);
+    start.tables = {{.first_block = 0, .blocks = std::move(blocks)}};
     return start;
   }
   // Applies a plan that must be refused for naming `field`.
@@ -25,11 +25,11 @@ class SlotTableTest : public ::testing::Test {
   }
 
   SlotTable table_{{.max_slots = 4,
-                        .max_rows = 32,
-                        .num_blocks = 8,
-                        .block_tokens = 16,
-                        .context_length = 64,
-                        .vocab_size = 100}};
+                    .max_rows = 32,
+                    .num_blocks = 8,
+                    .block_tokens = 16,
+                    .context_length = 64,
+                    .vocab_size = 100}};
 };
 
 TEST_F(SlotTableTest, APlanBecomesRowsWithPositionsAndBlocks) {
@@ -41,8 +41,8 @@ TEST_F(SlotTableTest, APlanBecomesRowsWithPositionsAndBlocks) {
   table_.Advance(plan);
   ASSERT_EQ(rows.tokens.size(), 18u);
   EXPECT_EQ(rows.positions[17], 17);
-  EXPECT_EQ(rows.blocks[15], 5);
-  EXPECT_EQ(rows.blocks[16], 3);
+  EXPECT_EQ(rows.tables[0].blocks[15], 5);
+  EXPECT_EQ(rows.tables[0].blocks[16], 3);
   EXPECT_TRUE(rows.samples.empty());
 
   StepPlan next;
@@ -87,7 +87,7 @@ TEST_F(SlotTableTest, NothingInAPlanIsTrusted) {
   plan.starts = {Start(0, {100}, {0})};
   ExpectRefused(plan, "starts.tokens id");
   plan.starts = {Start(0, {1}, {8})};
-  ExpectRefused(plan, "starts.blocks");
+  ExpectRefused(plan, "starts.tables.blocks");
   plan.starts = {Start(0, {1, 2}, {0})};
   plan.starts[0].num_cached_tokens = 2;
   ExpectRefused(plan, "num_cached_tokens");

@@ -23,7 +23,7 @@ StepPlan FullPlan() {
   start.tokens = {0, 1, 127, 128, 49151, std::numeric_limits<int32_t>::max()};
   start.num_prompt_tokens = 4;
   start.num_cached_tokens = 5;
-  start.blocks = {7, 300, 2};
+  start.tables = {{.first_block = 0, .blocks = {7, 300, 2}}, {.first_block = 3, .blocks = {9}}};
   start.sampling = {.temperature = 0.7f,
                     .top_k = 40,
                     .top_p = 0.9f,
@@ -41,7 +41,7 @@ StepPlan FullPlan() {
   plan.starts[1].slot = 0;
   plan.starts[1].sampling = {};  // num_logprobs is -1
   plan.starts[1].banned_ids.clear();
-  plan.appends = {{.slot = 1, .block = 9}, {.slot = 2, .block = 10}};
+  plan.appends = {{.slot = 1, .table = 0, .block = 9}, {.slot = 2, .table = 1, .block = 10}};
   plan.copies = {{.from = 4, .to = 7, .num_tokens = 15}};
   plan.segments = {{.slot = 1, .num_tokens = 1, .sample = true, .capture_logits = false},
                    {.slot = 3, .num_tokens = 511, .sample = false, .capture_logits = true}};
@@ -71,7 +71,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
     EXPECT_EQ(a.starts[i].tokens, b.starts[i].tokens);
     EXPECT_EQ(a.starts[i].num_prompt_tokens, b.starts[i].num_prompt_tokens);
     EXPECT_EQ(a.starts[i].num_cached_tokens, b.starts[i].num_cached_tokens);
-    EXPECT_EQ(a.starts[i].blocks, b.starts[i].blocks);
+    EXPECT_EQ(a.starts[i].tables, b.starts[i].tables);
     ExpectEqual(a.starts[i].sampling, b.starts[i].sampling);
     EXPECT_EQ(a.starts[i].banned_ids, b.starts[i].banned_ids);
     EXPECT_EQ(a.starts[i].banned_before, b.starts[i].banned_before);
@@ -79,6 +79,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   ASSERT_EQ(a.appends.size(), b.appends.size());
   for (size_t i = 0; i < a.appends.size(); ++i) {
     EXPECT_EQ(a.appends[i].slot, b.appends[i].slot);
+    EXPECT_EQ(a.appends[i].table, b.appends[i].table);
     EXPECT_EQ(a.appends[i].block, b.appends[i].block);
   }
   ASSERT_EQ(a.copies.size(), b.copies.size());
@@ -137,7 +138,8 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
       {"starts.num_prompt_tokens", [](StepPlan* p) { p->starts[0].num_prompt_tokens = 7; }},
       {"starts.num_cached_tokens", [](StepPlan* p) { p->starts[0].num_cached_tokens = 6; }},
       {"starts.num_cached_tokens", [](StepPlan* p) { p->starts[0].num_cached_tokens = -1; }},
-      {"starts.blocks", [](StepPlan* p) { p->starts[0].blocks[1] = -1; }},
+      {"starts.tables.blocks", [](StepPlan* p) { p->starts[0].tables[0].blocks[1] = -1; }},
+      {"starts.tables.first_block", [](StepPlan* p) { p->starts[0].tables[1].first_block = -1; }},
       {"temperature", [](StepPlan* p) { p->starts[0].sampling.temperature = -1; }},
       {"top_p",
        [](StepPlan* p) { p->starts[0].sampling.top_p = std::numeric_limits<float>::quiet_NaN(); }},
@@ -147,6 +149,7 @@ TEST(StepPlanTest, NamesTheFieldThatIsWrong) {
       {"starts.banned_ids", [](StepPlan* p) { p->starts[0].banned_ids[0] = -1; }},
       {"starts.banned_before", [](StepPlan* p) { p->starts[0].banned_before = -1; }},
       {"appends.slot", [](StepPlan* p) { p->appends[0].slot = -1; }},
+      {"appends.table", [](StepPlan* p) { p->appends[0].table = -1; }},
       {"appends.block", [](StepPlan* p) { p->appends[0].block = -1; }},
       {"copies.from", [](StepPlan* p) { p->copies[0].from = -1; }},
       {"copies.to", [](StepPlan* p) { p->copies[0].to = p->copies[0].from; }},

@@ -1,0 +1,150 @@
+#include "worker/latent_attention.h"
+
+#include "kernels/cpu_kernels.h"
+#include "kernels/latent.h"
+#include "kernels/matmul.h"
+#include "kernels/rms_norm.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// One head of rows that hold `head_blocks` blocks for each.
+Activations HeadOf(const Activations& x, int64_t head, int64_t head_blocks) {
+  Activations out = x;
+  out.data += head * head_blocks * Activations::BlockBytes(x.format);
+  return out;
+}
+
+void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
+             int64_t num_rows, float* out, int64_t out_stride) {
+  if (weights.num_tiles == 0) return;
+  Matmul(context,
+         {.weights = weights, .x = x, .num_rows = num_rows, .out = out, .out_stride = out_stride});
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(const ModelConfig& config, const RankShard& shard,
+                                 bool int8_activations)
+    : mla_(config.mla),
+      num_heads_(static_cast<int>(shard.query_heads.size())),
+      scale_(static_cast<float>(config.attention_scale)),
+      norm_eps_(static_cast<float>(config.norm_eps)),
+      int8_(int8_activations) {}
+
+absl::Status LatentAttention::Allocate(int64_t max_rows) {
+  query_stride_ = RoundUp(int64_t{num_heads_} * mla_.query_dim(), kTileRows);
+  absorbed_stride_ = RoundUp(int64_t{num_heads_} * mla_.cached_dim(), kTileRows);
+  value_columns_ = RoundUp(mla_.value_dim, kTileRows);
+  values_stride_ = num_heads_ * value_columns_;
+  const bool query_latent = mla_.query_latent_dim > 0;
+  const int64_t latent_blocks = BlocksFor(mla_.query_latent_dim);
+  const int64_t nope_blocks = BlocksFor(mla_.nope_dim) * num_heads_;
+  const int64_t attended_blocks = BlocksFor(mla_.latent_dim) * num_heads_;
+  constexpr int64_t kFloatBytes = sizeof(float);
+  const int64_t f32_bytes = Activations::BlockBytes(ActivationFormat::kF32);
+  const int64_t int8_bytes = int8_ ? Activations::BlockBytes(ActivationFormat::kInt8) : 0;
+  const struct {
+    HostBuffer* buffer;
+    int64_t row_bytes;
+  } wanted[] = {
+      {&latent_f32_, latent_blocks * f32_bytes},
+      {&latent_int8_, latent_blocks * int8_bytes},
+      {&queries_, query_latent ? query_stride_ * kFloatBytes : 0},
+      {&nope_, nope_blocks * f32_bytes},
+      {&absorbed_, absorbed_stride_ * kFloatBytes},
+      {&attended_, attended_blocks * f32_bytes},
+      {&values_, values_stride_ * kFloatBytes},
+  };
+  for (const auto& [buffer, row_bytes] : wanted) {
+    ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(max_rows * row_bytes, "activations"));
+  }
+  query_latents_ = {{ActivationFormat::kF32, latent_f32_.data(), latent_blocks},
+                    {ActivationFormat::kInt8, latent_int8_.data(), latent_blocks}};
+  return absl::OkStatus();
+}
+
+void LatentAttention::ExpandQueries(const Context& context, const ThreadLayer& weights,
+                                    const LayerVectors& vectors, const Rows& rows) {
+  RmsNorm(context,
+          {.x = rows.projected,
+           .x_stride = rows.stride,
+           .weight = vectors.query_latent_norm.data(),
+           .dim = mla_.query_latent_dim,
+           .eps = norm_eps_,
+           .out_f32 = query_latents_.f32,
+           .out_int8 = int8_ ? query_latents_.int8 : Activations{}},
+          context.Share(rows.num_rows));
+  context.Sync();
+  Product(context, weights.query_up, query_latents_.As(FormatFor(weights.query_up.dtype)),
+          rows.num_rows, queries_.as<float>(), query_stride_);
+  context.Sync();
+}
+
+void LatentAttention::Prepare(const Context& context, const ThreadLayer& weights,
+                              const LayerVectors& vectors, const KvLayer& kv, const Rows& rows) {
+  const bool query_latent = mla_.query_latent_dim > 0;
+  if (query_latent) ExpandQueries(context, weights, vectors, rows);
+  const int64_t first_latent =
+      query_latent ? mla_.query_latent_dim : int64_t{num_heads_} * mla_.query_dim();
+  LatentAppend(context, {.kv = kv,
+                         .latents = rows.projected + first_latent,
+                         .stride = rows.stride,
+                         .latent_dim = mla_.latent_dim,
+                         .rope_dim = mla_.rope_dim,
+                         .norm = vectors.latent_norm.data(),
+                         .norm_eps = norm_eps_,
+                         .pairs = rows.pairs,
+                         .angles = rows.angles,
+                         .positions = rows.positions,
+                         .blocks = rows.blocks,
+                         .num_rows = rows.num_rows});
+  const int64_t nope_blocks = BlocksFor(mla_.nope_dim);
+  const Activations nope = {FormatFor(weights.key_up.front().dtype), nope_.data(),
+                            nope_blocks * num_heads_};
+  LatentQueries(context, {.queries = query_latent ? queries_.as<float>() : rows.projected,
+                          .query_stride = query_latent ? query_stride_ : rows.stride,
+                          .num_heads = num_heads_,
+                          .nope_dim = mla_.nope_dim,
+                          .rope_dim = mla_.rope_dim,
+                          .latent_dim = mla_.latent_dim,
+                          .pairs = rows.pairs,
+                          .scale = scale_,
+                          .angles = rows.angles,
+                          .nope = nope,
+                          .absorbed = absorbed_.as<float>(),
+                          .absorbed_stride = absorbed_stride_,
+                          .num_rows = rows.num_rows});
+  context.Sync();
+  for (int head = 0; head < num_heads_; ++head)
+    Product(context, weights.key_up[head], HeadOf(nope, head, nope_blocks), rows.num_rows,
+            absorbed_.as<float>() + int64_t{head} * mla_.cached_dim(), absorbed_stride_);
+  context.Sync();
+}
+
+Activations LatentAttention::attended(const ThreadLayer& weights) const {
+  return {FormatFor(weights.value_up.front().dtype), attended_.data(),
+          BlocksFor(mla_.latent_dim) * num_heads_};
+}
+
+void LatentAttention::ToValues(const Context& context, const ThreadLayer& weights, int64_t num_rows,
+                               const Activations& out) {
+  const Activations latents = attended(weights);
+  for (int head = 0; head < num_heads_; ++head)
+    Product(context, weights.value_up[head], HeadOf(latents, head, BlocksFor(mla_.latent_dim)),
+            num_rows, values_.as<float>() + head * value_columns_, values_stride_);
+  context.Sync();
+  const Range units = context.Share(num_rows * num_heads_);
+  const int64_t head_bytes = BlocksFor(mla_.value_dim) * Activations::BlockBytes(out.format);
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    const int64_t row = unit / num_heads_, head = unit % num_heads_;
+    StoreActivations(context.cpu(), out.format,
+                     values_.as<float>() + row * values_stride_ + head * value_columns_,
+                     mla_.value_dim, out.row(row) + head * head_bytes);
+  }
+  context.Sync();
+}
+
+}  // namespace cairn

@@ -1,0 +1,73 @@
+// What latent attention computes around the attention itself: queries in the latent space before
+// it, values out of it afterwards.
+//
+// Source: arXiv 2405.04434. The up projections are absorbed for prefill and decode
+// alike, so that a row's result does not depend on which of the two it was computed in.
+// Thread: all threads of the team call the same with the same arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "kernels/activations.h"
+#include "kernels/context.h"
+#include "kernels/kv_layout.h"
+#include "kernels/rope.h"
+#include "model/model_config.h"
+#include "worker/normed.h"
+#include "worker/shard_plan.h"
+#include "worker/weights.h"
+
+namespace cairn {
+
+class LatentAttention {
+ public:
+  LatentAttention(const ModelConfig& config, const RankShard& shard, bool int8_activations);
+  // Errors: ResourceExhausted.
+  absl::Status Allocate(int64_t max_rows);
+
+  struct Rows {
+    float* projected = nullptr;  // [T][stride]: the product ThreadLayer::qkv; changed
+    int64_t stride = 0;
+    int64_t num_rows = 0;
+    const float* angles = nullptr;
+    const int32_t* positions = nullptr;
+    const int32_t* blocks = nullptr;
+    RopePairs pairs = RopePairs::kInterleaved;
+  };
+  // Fills queries() and appends to the pool. The rows are complete before; Syncs inside and at the
+  // end.
+  void Prepare(const Context& context, const ThreadLayer& weights, const LayerVectors& vectors,
+               const KvLayer& kv, const Rows& rows);
+
+  // [T][query_stride]: the rank's heads of cached_dim elements each, scaled.
+  const float* queries() const { return absorbed_.as<float>(); }
+  int64_t query_stride() const { return absorbed_stride_; }
+  // What attention writes: each head's weighted sum of latent vectors.
+  Activations attended(const ThreadLayer& weights) const;
+
+  // out: head h at block h * BlocksFor(value_dim). attended() is complete before; Syncs inside and
+  // at the end.
+  void ToValues(const Context& context, const ThreadLayer& weights, int64_t num_rows,
+                const Activations& out);
+
+ private:
+  ActivationFormat FormatFor(DType dtype) const {
+    return ActivationFormatFor(dtype, int8_ ? ActivationFormat::kInt8 : ActivationFormat::kF32);
+  }
+  // The rank's queries from their latent vectors; they are complete before.
+  void ExpandQueries(const Context& context, const ThreadLayer& weights,
+                     const LayerVectors& vectors, const Rows& rows);
+
+  const MlaConfig mla_;
+  const int num_heads_;
+  const float scale_, norm_eps_;
+  const bool int8_;
+  int64_t query_stride_ = 0, absorbed_stride_ = 0, values_stride_ = 0;
+  int64_t value_columns_ = 0;  // of a head, whole tiles
+  HostBuffer latent_f32_, latent_int8_, queries_, nope_, absorbed_, attended_, values_;
+  Normed query_latents_;
+};
+
+}  // namespace cairn

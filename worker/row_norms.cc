@@ -1,0 +1,80 @@
+#include "worker/row_norms.h"
+
+#include "kernels/gated_activation.h"
+#include "kernels/rms_norm.h"
+
+namespace cairn {
+namespace {
+
+// Up to this many rows every thread normalises for itself: cheaper than to wait for each other.
+constexpr int64_t kRowsNormedAlone = 4;
+
+absl::Status AllocateRows(int64_t num_rows, int64_t dim, ActivationFormat format, const char* what,
+                          HostBuffer* buffer, Activations* rows) {
+  const int64_t blocks = BlocksFor(dim);
+  ASSIGN_OR_RETURN(*buffer,
+                   HostBuffer::Allocate(num_rows * blocks * Activations::BlockBytes(format), what));
+  *rows = {format, buffer->data(), blocks};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RowNorms::Allocate(int64_t max_rows, int64_t dim, float eps, bool int8_activations,
+                                int num_threads) {
+  dim_ = dim;
+  eps_ = eps;
+  int8_ = int8_activations;
+  RETURN_IF_ERROR(
+      AllocateRows(max_rows, dim, ActivationFormat::kF32, "activations", &f32_, &shared_.f32));
+  RETURN_IF_ERROR(AllocateRows(int8_ ? max_rows : 0, dim, ActivationFormat::kInt8, "activations",
+                               &int8_values_, &shared_.int8));
+  alone_.resize(num_threads);
+  alone_f32_.resize(num_threads);
+  alone_int8_.resize(num_threads);
+  for (int t = 0; t < num_threads; ++t) {
+    RETURN_IF_ERROR(AllocateRows(kRowsNormedAlone, dim, ActivationFormat::kF32, "scratch",
+                                 &alone_f32_[t], &alone_[t].f32));
+    RETURN_IF_ERROR(AllocateRows(int8_ ? kRowsNormedAlone : 0, dim, ActivationFormat::kInt8,
+                                 "scratch", &alone_int8_[t], &alone_[t].int8));
+  }
+  return absl::OkStatus();
+}
+
+const Normed& RowNorms::Normalise(const Context& context, const float* x, int64_t stride,
+                                  const std::vector<float>& weight, const int32_t* row_index,
+                                  int64_t num_rows) {
+  const bool alone = num_rows <= kRowsNormedAlone;
+  const Normed& out = alone ? alone_[context.thread()] : shared_;
+  RmsNorm(context,
+          {.x = x,
+           .x_stride = stride,
+           .row_index = row_index,
+           .weight = weight.data(),
+           .dim = dim_,
+           .eps = eps_,
+           .out_f32 = out.f32,
+           .out_int8 = int8_ ? out.int8 : Activations{}},
+          alone ? Range{0, num_rows} : context.Share(num_rows));
+  if (!alone) context.Sync();
+  return out;
+}
+
+void RowNorms::AddNormalised(const Context& context, const float* sum, int64_t stride,
+                             const std::vector<float>& weight, int64_t num_rows, float* x) {
+  const Range rows = context.Share(num_rows);
+  RmsNorm(context,
+          {.x = sum,
+           .x_stride = stride,
+           .weight = weight.data(),
+           .dim = dim_,
+           .eps = eps_,
+           .out_f32 = shared_.f32},
+          rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    AddRows(context, x + row * stride, reinterpret_cast<const float*>(shared_.f32.row(row)), dim_,
+            x + row * stride);
+  context.Sync();
+}
+
+}  // namespace cairn
