@@ -70,6 +70,15 @@ absl::Status ParseGemma3Json(const Checkpoint& checkpoint, ModelConfig& config) 
   config.qk_norm = true;
   ASSIGN_OR_RETURN(const bool both_ways, reader.Flag("use_bidirectional_attention", false));
   if (both_ways) return NotInTheGraph(reader.FullKey("use_bidirectional_attention=true"));
+  // Newer files have a section for each kind of layer.
+  if (const auto ropes = checkpoint.config().find("rope_parameters");
+      ropes != checkpoint.config().end() && ropes->contains("sliding_attention")) {
+    ASSIGN_OR_RETURN(RopeParameters rope,
+                     ReadJsonRope(checkpoint.config(), RotaryPairs::kHalfSplit, config.head_dim,
+                                  config.context_length, "sliding_attention"));
+    SetRopeOfWindows(std::move(rope.rope), config);
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const double base,
                    reader.Number("rope_local_base_freq", kRopeBaseLimits, 10000.0));
   SetRopeOfWindows(PlainRope(RotaryPairs::kHalfSplit, config.head_dim, base), config);
@@ -188,8 +197,9 @@ absl::Status ParseLlamaLikeGguf(const Checkpoint& checkpoint, RotaryPairs pairs,
   RETURN_IF_ERROR(ReadGgufSizes(checkpoint, reader, config));
   RETURN_IF_ERROR(ReadGgufHeads(checkpoint, reader, pairs, config));
   RETURN_IF_ERROR(ReadGgufWindows(reader, 0, config));
-  config.experts.normalise = true;
-  return ReadGgufExperts(reader, config);
+  RETURN_IF_ERROR(ReadGgufExperts(reader, config));
+  config.experts.normalise = config.has_experts();
+  return absl::OkStatus();
 }
 
 // Converters permute the rows of q and k for pairs that lie side by side.
