@@ -200,12 +200,13 @@ TEST_P(RoutingTest, AnyNumbersGiveDistinctExpertsOfTheKeptGroups) {
                           1,    -1,    3e38f,     -3e38f,     1e-40f};
   const auto pick = [&] { return values[random() % std::size(values)]; };
   for (const RoutingRule& rule : Rules()) {
-    for (int round = 0; round < 40; ++round) {
+    for (int round = 0; round < 80; ++round) {
       std::vector<float> logits(static_cast<size_t>(rule.num_experts)), bias;
-      const float same = pick();
+      const float same = pick(), same_bias = pick();
       for (float& logit : logits) logit = round % 4 == 0 ? same : pick();
       if (round % 2 == 1)
-        for (size_t i = 0; i < logits.size(); ++i) bias.push_back(pick());
+        for (size_t i = 0; i < logits.size(); ++i)
+          bias.push_back(round % 4 == 1 ? same_bias : pick());
       const std::vector<int> got = ExpertsOf(Choose(GetParam(), rule, logits, bias));
       std::set<int> groups;
       for (size_t i = 0; i < got.size(); ++i) {

@@ -49,30 +49,37 @@ class StagedCollective : public Collective {
   std::vector<float> outbox_;
 };
 
-// Eight experts, of which a row takes three.
-class ExpertNetworkTest : public testing::Test {
+struct ExpertCase {
+  const char* family;
+  int num_experts, num_chosen;
+};
+
+// Experts whose weights in a sum are normalised soft maxima.
+class ExpertNetworkTest : public testing::TestWithParam<ExpertCase> {
  protected:
-  static constexpr int kExperts = 8, kChosen = 3, kModelDim = 48, kRowFloats = 64;
+  static constexpr int kModelDim = 48, kRowFloats = 64;
 
   void SetUp() override {
-    auto checkpoint =
-        Checkpoint::Open(std::string(CAIRN_TEST_DATA) + "/golden/models/qwen3_moe/f32");
+    auto checkpoint = Checkpoint::Open(std::string(CAIRN_TEST_DATA) + "/golden/models/" +
+                                       GetParam().family + "/f32");
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     checkpoint_ = *std::move(checkpoint);
     auto config = LoadModelConfig(*checkpoint_);
     ASSERT_TRUE(config.ok()) << config.status();
     config_ = *std::move(config);
-    ASSERT_EQ(config_.experts.num_experts, kExperts);
-    ASSERT_EQ(config_.experts.num_chosen, kChosen);
+    ASSERT_EQ(config_.experts.num_experts, num_experts());
+    ASSERT_EQ(config_.experts.num_chosen, GetParam().num_chosen);
     ASSERT_EQ(config_.model_dim, kModelDim);
   }
+
+  static int num_experts() { return GetParam().num_experts; }
 
   // Only the experts are cut: eight ranks are more than this model's heads allow.
   ShardPlan PlanOf(int num_ranks) const {
     ShardPlan plan = *MakeShardPlan(config_, 1);
     plan.ranks.resize(num_ranks, plan.ranks[0]);
     for (int rank = 0; rank < num_ranks; ++rank)
-      plan.ranks[rank].experts = Split(kExperts, num_ranks, rank);
+      plan.ranks[rank].experts = Split(num_experts(), num_ranks, rank);
     return plan;
   }
 
@@ -135,12 +142,13 @@ class ExpertNetworkTest : public testing::Test {
   std::vector<std::pair<int, double>> ChosenBy(const std::vector<double>& x) const {
     std::vector<std::pair<double, int>> scores;
     double sum = 0;
-    for (int e = 0; e < kExperts; ++e)
+    for (int e = 0; e < num_experts(); ++e)
       scores.emplace_back(-std::exp(Dot(x, WeightRole::kRouter, 0, e)), e);
     std::sort(scores.begin(), scores.end());
-    for (int i = 0; i < kChosen; ++i) sum -= scores[i].first;
+    for (int i = 0; i < GetParam().num_chosen; ++i) sum -= scores[i].first;
     std::vector<std::pair<int, double>> out;
-    for (int i = 0; i < kChosen; ++i) out.emplace_back(scores[i].second, -scores[i].first / sum);
+    for (int i = 0; i < GetParam().num_chosen; ++i)
+      out.emplace_back(scores[i].second, -scores[i].first / sum);
     return out;
   }
 
@@ -158,7 +166,12 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return out;
 }
 
-TEST_F(ExpertNetworkTest, IsTheWeightedSumOfTheChosenExperts) {
+INSTANTIATE_TEST_SUITE_P(Families, ExpertNetworkTest,
+                         testing::Values(ExpertCase{"qwen3_moe", 8, 3},
+                                         ExpertCase{"mixtral", 6, 2}),
+                         [](const auto& test) { return std::string(test.param.family); });
+
+TEST_P(ExpertNetworkTest, IsTheWeightedSumOfTheChosenExperts) {
   constexpr int kRows = 20;
   const std::vector<float> rows = Rows(kRows, 1);
   const std::vector<float> before(kRows * kModelDim, 0.5f);
@@ -180,12 +193,12 @@ TEST_F(ExpertNetworkTest, IsTheWeightedSumOfTheChosenExperts) {
   }
 }
 
-TEST_F(ExpertNetworkTest, AnyNumberOfRanksGivesTheBitsOfOne) {
+TEST_P(ExpertNetworkTest, AnyNumberOfRanksGivesTheBitsOfOne) {
   constexpr int kRows = 33;
   const std::vector<float> rows = Rows(kRows, 2);
   const std::vector<float> before(kRows * kModelDim, -0.0f);
   const std::vector<uint32_t> want = Bits(AddAlone(rows, before));
-  for (int num_ranks = 2; num_ranks <= kExperts; ++num_ranks) {
+  for (int num_ranks = 2; num_ranks <= num_experts(); ++num_ranks) {
     const ShardPlan plan = PlanOf(num_ranks);
     std::vector<std::unique_ptr<StagedCollective>> collectives;
     std::vector<std::vector<float>> sent;
@@ -203,7 +216,7 @@ TEST_F(ExpertNetworkTest, AnyNumberOfRanksGivesTheBitsOfOne) {
 }
 
 // A zero of either sign comes through a sum with -0 as it is; +0 would turn -0 round.
-TEST_F(ExpertNetworkTest, ARankWithNoneOfARowsExpertsSendsMinusZero) {
+TEST_P(ExpertNetworkTest, ARankWithNoneOfARowsExpertsSendsMinusZero) {
   constexpr int kRows = 16, kRanks = 5;
   const std::vector<float> rows = Rows(kRows, 3);
   const ShardPlan plan = PlanOf(kRanks);
@@ -211,7 +224,7 @@ TEST_F(ExpertNetworkTest, ARankWithNoneOfARowsExpertsSendsMinusZero) {
   for (int rank = 0; rank < kRanks; ++rank) {
     StagedCollective collective(rank, kRanks);
     Add(plan, rank, 2, rows, std::vector<float>(kRows * kModelDim), &collective);
-    const std::vector<Range> subtrees = OwnSubtrees(kExperts, 1, plan.ranks[rank].experts);
+    const std::vector<Range> subtrees = OwnSubtrees(num_experts(), 1, plan.ranks[rank].experts);
     ASSERT_EQ(std::ssize(collective.sent), std::ssize(subtrees) * kRows * kModelDim);
     for (size_t s = 0; s < subtrees.size(); ++s) {
       for (int row = 0; row < kRows; ++row) {
@@ -229,7 +242,7 @@ TEST_F(ExpertNetworkTest, ARankWithNoneOfARowsExpertsSendsMinusZero) {
   EXPECT_GT(absent, 20);
 }
 
-TEST_F(ExpertNetworkTest, RowsAndThreadsChangeNoBitOfOthers) {
+TEST_P(ExpertNetworkTest, RowsAndThreadsChangeNoBitOfOthers) {
   constexpr int kRows = 600;  // taken in three parts
   const std::vector<float> rows = Rows(kRows, 4);
   const std::vector<float> before(kRows * kModelDim, 1);

@@ -104,6 +104,7 @@ TEST(ShardPlanTest, ExpertsAndTheNetworkBesideThemMayBeFewerThanTheRanks) {
                             std::ssize(plan->shared_leaf_begin) - 1);
         ExpectCoverWithGaps(*plan, &RankShard::shared_blocks, (shared_ffn_dim + 31) / 32);
         EXPECT_EQ(plan->shared_leaf_begin, one->shared_leaf_begin);
+        EXPECT_EQ(plan->num_ffn_leaves(), size > 3 ? 0 : 3);
         for (const RankShard& shard : plan->ranks) {
           EXPECT_EQ(shard.shared_blocks.begin, plan->shared_leaf_begin[shard.shared_leaves.begin]);
           EXPECT_EQ(shard.shared_blocks.end, plan->shared_leaf_begin[shard.shared_leaves.end]);
@@ -116,6 +117,7 @@ TEST(ShardPlanTest, ExpertsAndTheNetworkBesideThemMayBeFewerThanTheRanks) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->ranks[0].experts.size(), 0);
   EXPECT_TRUE(OwnSubtrees(2, 1, plan->ranks[0].experts).empty());
+  EXPECT_TRUE(OwnSubtrees(0, 1, {}).empty());
 }
 
 TEST(ShardPlanTest, ADenseLayerLimitsTheRanksByItsSlices) {
