@@ -277,6 +277,15 @@ TEST(FamilyConfigTest, LayersWithAWindowTurnByTheirOwnBaseUnscaled) {
                second(2e6) / 4, second(700));
 }
 
+TEST(FamilyConfigTest, WeightsThatAreNormalisedAreNotScaledToo) {
+  const auto changed = [](const char* family) {
+    return LoadChanged(family, [](nlohmann::json& json) { json["norm_topk_prob"] = true; });
+  };
+  EXPECT_EQ(changed("deepseek_v2")->experts.scale, 1);
+  EXPECT_TRUE(changed("deepseek_v2")->experts.normalise);
+  EXPECT_EQ(changed("deepseek_v3")->experts.scale, 2.5);  // which does both
+}
+
 TEST(FamilyConfigTest, RefusesEveryBadFieldByName) {
   const struct {
     const char *family, *field;
