@@ -115,8 +115,9 @@ class CairnService final : public v1::Cairn::CallbackService {
           RETURN_IF_ERROR(door_.model->CheckName(request->model()));
           const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
           RETURN_IF_ERROR(CheckTextIds(ids, door_.model->tokenizer().vocab_size()));
-          response->set_text(DecodeTokens(door_.model->tokenizer(), ids,
-                                          {.skip_special_tokens = !request->keep_special()}));
+          response->set_text(
+              DecodeTokens(door_.model->tokenizer(), ids,
+                           {.skip_special_tokens = !request->keep_special(), .begins_text = true}));
           return absl::OkStatus();
         });
   }

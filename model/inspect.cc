@@ -68,6 +68,26 @@ Json MetadataJson(const Metadata& metadata) {
   return json;
 }
 
+Json AttentionJson(const ModelConfig& config) {
+  Json windows = Json::array();
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  return {{"kind", config.attention == AttentionKind::kMla ? "latent" : "grouped"},
+          {"windows", windows},
+          {"score_cap", config.score_cap},
+          {"qk_norm", config.qk_norm},
+          {"latent_dim", config.mla.latent_dim},
+          {"cached_values_per_token", CachedValuesPerToken(config)}};
+}
+
+Json ExpertsJson(const ModelConfig& config) {
+  const ExpertsConfig& experts = config.experts;
+  if (!config.has_experts()) return nullptr;
+  return {{"count", experts.num_experts},
+          {"chosen", experts.num_chosen},
+          {"ffn_dim", experts.ffn_dim},
+          {"shared_ffn_dim", experts.shared_ffn_dim}};
+}
+
 Json ModelJson(const ModelConfig& config) {
   const RopeConfig& rope = config.ropes[0];
   return {{"architecture", config.architecture},
@@ -81,6 +101,8 @@ Json ModelJson(const ModelConfig& config) {
           {"vocab_size", config.vocab_size},
           {"context_length", config.context_length},
           {"norm_eps", config.norm_eps},
+          {"attention", AttentionJson(config)},
+          {"experts", ExpertsJson(config)},
           {"rotary_pairs", rope.pairs == RotaryPairs::kInterleaved ? "interleaved" : "half_split"},
           {"rotary_dim", rope.rotary_dim},
           {"rope_inverse_frequency", rope.inverse_frequency},

@@ -368,6 +368,13 @@ absl::StatusOr<ModelConfig> LoadJson(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+int64_t CachedValuesPerToken(const ModelConfig& config) {
+  const int64_t of_layer = config.attention == AttentionKind::kMla
+                               ? config.mla.cached_dim()
+                               : int64_t{2} * config.num_kv_heads * config.head_dim;
+  return config.num_layers * of_layer;
+}
+
 absl::StatusOr<ModelConfig> LoadModelConfig(const Checkpoint& checkpoint) {
   absl::StatusOr<ModelConfig> config =
       checkpoint.format() == CheckpointFormat::kGguf ? LoadGguf(checkpoint) : LoadJson(checkpoint);

@@ -47,6 +47,22 @@ TEST(InspectTest, ListsMetadataTensorsAndSizes) {
   EXPECT_THAT(*text, AllOf(HasSubstr("blk.0.attn_k.weight"), HasSubstr("llama.block_count = 1")));
 }
 
+TEST(InspectTest, SaysHowAModelAttendsAndWhatATokenLeavesInTheCache) {
+  const auto model = [](const std::string& family) {
+    return InspectJson(absl::StrCat(CAIRN_TEST_DATA, "/golden/models/", family, "/f32"))["model"];
+  };
+  const nlohmann::json windows = model("gemma3")["attention"];
+  EXPECT_EQ(windows["kind"], "grouped");
+  EXPECT_EQ(windows["windows"], nlohmann::json({32, 32, 0, 32}));
+  EXPECT_EQ(windows["cached_values_per_token"], 4 * 2 * 24);  // layers, keys and values, one head
+  const nlohmann::json latent = model("deepseek_v3");
+  EXPECT_EQ(latent["attention"]["kind"], "latent");
+  EXPECT_EQ(latent["attention"]["cached_values_per_token"], 2 * (32 + 8));
+  EXPECT_EQ(latent["experts"]["count"], 8);
+  EXPECT_EQ(latent["experts"]["shared_ffn_dim"], 32);
+  EXPECT_TRUE(model("qwen3")["experts"].is_null());
+}
+
 TEST(InspectTest, ListsASoundFileThatCannotBeRunWithTheReason) {
   TemporaryFolder folder;
   GgufWriter writer;
