@@ -110,22 +110,13 @@ void BlockPool::Unlink(int32_t bundle) {
   num_cached_ -= size(bundle);
 }
 
-void BlockPool::LinkAsNewest(int32_t bundle) {
+void BlockPool::Link(int32_t bundle, int32_t older, int32_t newer) {
   Bundle& entry = bundles_[bundle];
   CHECK(!entry.cached);
-  entry.older = newest_;
-  (newest_ == kNoBundle ? oldest_ : bundles_[newest_].newer) = bundle;
-  newest_ = bundle;
-  entry.cached = true;
-  num_cached_ += size(bundle);
-}
-
-void BlockPool::LinkAsOldest(int32_t bundle) {
-  Bundle& entry = bundles_[bundle];
-  CHECK(!entry.cached);
-  entry.newer = oldest_;
-  (oldest_ == kNoBundle ? newest_ : bundles_[oldest_].older) = bundle;
-  oldest_ = bundle;
+  entry.older = older;
+  entry.newer = newer;
+  (older == kNoBundle ? oldest_ : bundles_[older].newer) = bundle;
+  (newer == kNoBundle ? newest_ : bundles_[newer].older) = bundle;
   entry.cached = true;
   num_cached_ += size(bundle);
 }

@@ -78,8 +78,10 @@ class BlockPool {
   void Free(int32_t bundle);
   void Evict(int32_t bundle);
   void Unlink(int32_t bundle);
-  void LinkAsNewest(int32_t bundle);
-  void LinkAsOldest(int32_t bundle);
+  // Between two neighbours of the list of cached bundles; kNoBundle: at that end.
+  void Link(int32_t bundle, int32_t older, int32_t newer);
+  void LinkAsNewest(int32_t bundle) { Link(bundle, newest_, kNoBundle); }
+  void LinkAsOldest(int32_t bundle) { Link(bundle, kNoBundle, oldest_); }
   int32_t size(int32_t bundle) const { return static_cast<int32_t>(blocks(bundle).size()); }
   // The parent of an indexed bundle if its content is still there, else kNoBundle.
   int32_t ParentOf(const Bundle& bundle) const;

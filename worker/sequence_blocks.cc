@@ -27,15 +27,17 @@ int32_t KvBooks::Exact(int32_t group, const BlockKey& root, std::span<const Bloc
       tokens.subspan(int64_t{index} * options_.block_tokens, options_.block_tokens));
 }
 
-// How many blocks from the first on the group has.
-int32_t KvBooks::MatchFull(int32_t group, const BlockKey& root, std::span<const BlockKey> keys,
-                           std::span<const int32_t> tokens) const {
-  const auto most = static_cast<int32_t>(
-      std::min(keys.size(), tokens.size() / static_cast<size_t>(options_.block_tokens)));
-  int32_t num_blocks = 0;
-  while (num_blocks < most && Exact(group, root, keys, tokens, num_blocks) != kNoBundle)
-    ++num_blocks;
-  return num_blocks;
+// The bundles from the first block on that the group has, up to `most`.
+std::vector<int32_t> KvBooks::MatchFull(int32_t group, const BlockKey& root,
+                                        std::span<const BlockKey> keys,
+                                        std::span<const int32_t> tokens, int32_t most) const {
+  std::vector<int32_t> bundles;
+  for (int32_t index = 0; index < most; ++index) {
+    const int32_t bundle = Exact(group, root, keys, tokens, index);
+    if (bundle == kNoBundle) break;
+    bundles.push_back(bundle);
+  }
+  return bundles;
 }
 
 // The most blocks, up to `most`, after which the next token finds all it sees in every group that
@@ -64,16 +66,20 @@ PrefixMatch KvBooks::Match(const BlockKey& root, std::span<const BlockKey> keys,
                            std::span<const int32_t> tokens) const {
   auto most = static_cast<int32_t>(
       std::min(keys.size(), tokens.size() / static_cast<size_t>(options_.block_tokens)));
-  for (int32_t group = 0; group < num_groups(); ++group)
-    if (options_.groups[group].window == 0)
-      most = std::min(most, MatchFull(group, root, keys.first(most), tokens));
-  PrefixMatch match = {.num_blocks = MatchWindows(root, keys, tokens, most)};
+  PrefixMatch match = {.groups = SequenceBlocks(options_.groups.size())};
   for (int32_t group = 0; group < num_groups(); ++group) {
-    GroupBlocks blocks = {.first = FirstSeen(group, match.num_blocks * options_.block_tokens)};
-    blocks.bundles.assign(blocks.first, kNoBundle);
+    if (options_.groups[group].window > 0) continue;
+    match.groups[group].bundles = MatchFull(group, root, keys, tokens, most);
+    most = match.groups[group].end();
+  }
+  match.num_blocks = MatchWindows(root, keys, tokens, most);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    GroupBlocks& blocks = match.groups[group];
+    blocks.bundles.resize(match.num_blocks, kNoBundle);
+    if (options_.groups[group].window == 0) continue;
+    blocks.first = FirstSeen(group, match.num_blocks * options_.block_tokens);
     for (int32_t i = blocks.first; i < match.num_blocks; ++i)
-      blocks.bundles.push_back(indexes_[group].Find(keys[i]));
-    match.groups.push_back(std::move(blocks));
+      blocks.bundles[i] = indexes_[group].Find(keys[i]);
   }
   MatchCopy(match.num_blocks == 0 ? root : keys[match.num_blocks - 1],
             tokens.subspan(int64_t{match.num_blocks} * options_.block_tokens), &match);

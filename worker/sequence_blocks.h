@@ -89,8 +89,9 @@ class KvBooks {
   }
   // Where the blocks end that a sequence may hold.
   int32_t EndOf(int32_t group, int32_t num_computed, int32_t num_tokens) const;
-  int32_t MatchFull(int32_t group, const BlockKey& root, std::span<const BlockKey> keys,
-                    std::span<const int32_t> tokens) const;
+  std::vector<int32_t> MatchFull(int32_t group, const BlockKey& root,
+                                 std::span<const BlockKey> keys, std::span<const int32_t> tokens,
+                                 int32_t most) const;
   int32_t MatchWindows(const BlockKey& root, std::span<const BlockKey> keys,
                        std::span<const int32_t> tokens, int32_t most) const;
   int32_t Exact(int32_t group, const BlockKey& root, std::span<const BlockKey> keys,
