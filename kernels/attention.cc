@@ -33,10 +33,8 @@ struct alignas(64) Line {
   float lanes[16];
 };
 
-int Padded(int dim) { return (dim + 15) / 16 * 16; }
-
-int ValueDim(const AttentionScratch::Limits& of) {
-  return Padded(of.value_dim > 0 ? of.value_dim : of.head_dim);
+int PaddedValueDim(const AttentionScratch::Limits& of) {
+  return PaddedDim(of.value_dim > 0 ? of.value_dim : of.head_dim);
 }
 
 class FloatBuffer {
@@ -69,8 +67,8 @@ class TeamScratch : public AttentionScratch {
   explicit TeamScratch(const Limits& of)
       : limits(of),
         group(of.num_heads / of.num_kv_heads),
-        padded_head_dim(Padded(of.head_dim)),
-        part_floats(kPartHeader + ValueDim(of)),
+        padded_head_dim(PaddedDim(of.head_dim)),
+        part_floats(kPartHeader + PaddedValueDim(of)),
         split_rows(SplitRows(of)),
         split_parts(split_rows * part_floats),
         carry{FloatBuffer(unit_rows() * part_floats), FloatBuffer(unit_rows() * part_floats)} {
@@ -95,7 +93,7 @@ class TeamScratch : public AttentionScratch {
   static int64_t SplitRows(const Limits& of) {
     const int64_t group = of.num_heads / of.num_kv_heads, unit_rows = kQueryPositions * group;
     if (of.max_split_units > 0) return std::max(of.max_split_units * group, unit_rows);
-    const int64_t row_bytes = (kPartHeader + ValueDim(of)) * int64_t{sizeof(float)};
+    const int64_t row_bytes = (kPartHeader + PaddedValueDim(of)) * int64_t{sizeof(float)};
     const int64_t tiles = (of.max_context + kAttentionTile - 1) / kAttentionTile;
     const int64_t busy = kWholeUnitsPerThread * int64_t{of.num_threads} * unit_rows;
     const int64_t bound = std::max(kMaxSplitBytes / row_bytes, busy);

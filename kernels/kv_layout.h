@@ -16,6 +16,9 @@ namespace cairn {
 // The context is split at absolute multiples of this many tokens, whatever the block size.
 inline constexpr int kAttentionTile = 256;
 
+// Dimensions are padded to whole vectors.
+constexpr int PaddedDim(int dim) { return (dim + 15) / 16 * 16; }
+
 enum class KvLayout : uint8_t { kKeysAndValues, kLatent };
 
 struct KvLayer {

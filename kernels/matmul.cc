@@ -72,4 +72,14 @@ void Matmul(const Context& context, const MatmulArgs& args) {
   context.cpu().matmul(call);
 }
 
+void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
+             int64_t num_rows, float* out, int64_t out_stride, bool accumulate) {
+  Matmul(context, {.weights = weights,
+                   .x = x,
+                   .num_rows = num_rows,
+                   .out = out,
+                   .out_stride = out_stride,
+                   .accumulate = accumulate});
+}
+
 }  // namespace cairn

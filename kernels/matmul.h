@@ -88,8 +88,15 @@ struct MatmulArgs {
   Leaves leaves = {};       // begin empty: one leaf of all weights.num_blocks blocks
 };
 
+// Columns of out that a product with n output rows writes: whole tiles.
+constexpr int64_t PaddedColumns(int64_t n) { return (n + kTileRows - 1) / kTileRows * kTileRows; }
+
 // Computes this thread's columns: [16 * first_tile, 16 * (first_tile + num_tiles)) of out. Writes
 // whole tiles, so out has room up to a multiple of 16 columns. Does not Sync.
 void Matmul(const Context& context, const MatmulArgs& args);
+
+// The same over all of K as one leaf: out = (or +=) the product.
+void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
+             int64_t num_rows, float* out, int64_t out_stride, bool accumulate = false);
 
 }  // namespace cairn

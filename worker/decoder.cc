@@ -20,15 +20,11 @@
 namespace cairn {
 namespace {
 
-constexpr int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-// Elements that a token leaves in the pool for each KV head as its key; padded to whole vectors.
+// Elements that a token leaves in the pool for each KV head as its key.
 int CachedDim(const ModelConfig& config) {
   return config.attention == AttentionKind::kMla ? config.mla.cached_dim() : config.head_dim;
 }
-int PaddedCachedDim(const ModelConfig& config) {
-  return static_cast<int>(RoundUp(CachedDim(config), kTileRows));
-}
+int PaddedCachedDim(const ModelConfig& config) { return PaddedDim(CachedDim(config)); }
 
 // Of one head, as the output projection reads it.
 int ValueDim(const ModelConfig& config) {
@@ -80,8 +76,6 @@ class DecoderImpl : public Decoder {
                           int64_t num_rows) {
     return norms_.Normalise(context, x_.as<float>(), dim_stride_, weight, nullptr, num_rows);
   }
-  void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
-               int64_t num_rows, float* out, int64_t out_stride, bool accumulate);
   void QueryKeyValue(const Context& context, int layer, const Normed& normed, int64_t num_rows);
   void AppendKv(const Context& context, int layer, const DecoderBatch& batch);
   void Attend(const Context& context, int layer);
@@ -178,9 +172,9 @@ absl::Status DecoderImpl::AllocateActivations() {
   const int64_t rows = options_.max_rows;
   const int64_t head_blocks = BlocksFor(ValueDim(config_)) * shard_.query_heads.size();
   const int64_t ffn_blocks = std::max(shard_.ffn_blocks.size(), shard_.shared_blocks.size());
-  dim_stride_ = RoundUp(config_.model_dim, kTileRows);
-  qkv_stride_ = RoundUp(QkvRows(config_, shard_), kTileRows);
-  logits_stride_ = RoundUp(config_.vocab_size, kTileRows);
+  dim_stride_ = PaddedColumns(config_.model_dim);
+  qkv_stride_ = PaddedColumns(QkvRows(config_, shard_));
+  logits_stride_ = PaddedColumns(config_.vocab_size);
   int64_t angle_floats = 0;
   for (const RopeConfig& rope : config_.ropes) {
     angles_begin_.push_back(angle_floats);
@@ -289,19 +283,6 @@ void DecoderImpl::AddSum(const Context& context, const std::vector<float>& weigh
                          int64_t num_rows) {
   if (!config_.post_norms) return;
   norms_.AddNormalised(context, sum_.as<float>(), dim_stride_, weight, num_rows, x_.as<float>());
-}
-
-void DecoderImpl::Product(const Context& context, const PackedMatrix& weights, const Activations& x,
-                          int64_t num_rows, float* out, int64_t out_stride, bool accumulate) {
-  if (weights.num_tiles == 0) return;
-  Matmul(context, {.weights = weights,
-                   .x = x,
-                   .first_block = 0,
-                   .num_rows = num_rows,
-                   .out = out,
-                   .out_stride = out_stride,
-                   .accumulate = accumulate,
-                   .leaves = {}});
 }
 
 void DecoderImpl::QueryKeyValue(const Context& context, int layer, const Normed& normed,
@@ -426,7 +407,7 @@ absl::Status DecoderImpl::ComputeLogits(std::span<const int32_t> rows, bool gath
                                             weights_.final_norm, rows.data(), num_rows);
     const PackedMatrix& head = weights_.threads[context.thread()].head;
     Product(context, head, Pick(normed, head.dtype), num_rows,
-            logits_.as<float>() + shard_.vocab_tiles.begin * kTileRows, logits_stride_, false);
+            logits_.as<float>() + shard_.vocab_tiles.begin * kTileRows, logits_stride_);
     if (config_.logit_cap > 0) CapLogits(context, head, num_rows);
     if (gather && !sums_.single_rank()) GatherLogits(context, num_rows);
   });
@@ -496,7 +477,7 @@ int64_t MaxMessageBytes(const ModelConfig& config, const ShardPlan& plan, int32_
   const int64_t rows_of_sums =
       std::max(most_subtrees * max_rows,
                subtrees(&RankShard::experts, 1) * ExpertNetwork::MaxRows(max_rows));
-  const int64_t sums = rows_of_sums * RoundUp(config.model_dim, kTileRows);
+  const int64_t sums = rows_of_sums * PaddedColumns(config.model_dim);
   const int64_t logits = vocab_tiles * kTileRows * max_logit_rows;
   constexpr int64_t kLeastBytes = int64_t{64} << 10;  // plans travel by the same collective
   return std::max(kLeastBytes, std::max(sums, logits) * static_cast<int64_t>(sizeof(float)));

@@ -15,8 +15,8 @@ constexpr int64_t kExpertRows = 256;  // rows of a step that the experts take at
 constexpr int64_t kSumColumns = 256;  // of a row, added up at a time
 constexpr int kMaxTreeDepth = 13;     // of kMaxRoutedExperts leaves
 static_assert(kMaxRoutedExperts <= 1 << (kMaxTreeDepth - 1));
-
-constexpr int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+// What a config may ask for, the kernel takes.
+static_assert(kMaxExperts <= kMaxRoutedExperts && kMaxExpertsPerToken <= kMaxChosenExperts);
 
 // One expert's part of a row.
 struct Term {
@@ -58,13 +58,6 @@ RoutingRule RuleOf(const ExpertsConfig& config) {
           .group_top = config.group_top,
           .normalise = config.normalise,
           .scale = static_cast<float>(config.scale)};
-}
-
-void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
-             int64_t num_rows, float* out, int64_t out_stride) {
-  if (weights.num_tiles == 0 || num_rows == 0) return;
-  Matmul(context,
-         {.weights = weights, .x = x, .num_rows = num_rows, .out = out, .out_stride = out_stride});
 }
 
 // Rows from `first` on.
@@ -152,7 +145,7 @@ int64_t ExpertNetwork::MaxRows(int64_t max_rows) { return std::min(max_rows, kEx
 absl::Status ExpertNetwork::Allocate(int64_t max_rows, int64_t row_stride, int num_threads) {
   const int64_t rows = MaxRows(max_rows), places = rows * config_.num_chosen;
   row_stride_ = row_stride;
-  logits_stride_ = RoundUp(config_.num_experts, kTileRows);
+  logits_stride_ = PaddedColumns(config_.num_experts);
   const int64_t blocks = BlocksFor(model_dim_), ffn_blocks = BlocksFor(config_.ffn_dim);
   constexpr int64_t kFloatBytes = sizeof(float);
   const int64_t f32_bytes = Activations::BlockBytes(ActivationFormat::kF32);

@@ -8,20 +8,11 @@
 namespace cairn {
 namespace {
 
-constexpr int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // One head of rows that hold `head_blocks` blocks for each.
 Activations HeadOf(const Activations& x, int64_t head, int64_t head_blocks) {
   Activations out = x;
   out.data += head * head_blocks * Activations::BlockBytes(x.format);
   return out;
-}
-
-void Product(const Context& context, const PackedMatrix& weights, const Activations& x,
-             int64_t num_rows, float* out, int64_t out_stride) {
-  if (weights.num_tiles == 0) return;
-  Matmul(context,
-         {.weights = weights, .x = x, .num_rows = num_rows, .out = out, .out_stride = out_stride});
 }
 
 }  // namespace
@@ -35,9 +26,9 @@ LatentAttention::LatentAttention(const ModelConfig& config, const RankShard& sha
       int8_(int8_activations) {}
 
 absl::Status LatentAttention::Allocate(int64_t max_rows) {
-  query_stride_ = RoundUp(int64_t{num_heads_} * mla_.query_dim(), kTileRows);
-  absorbed_stride_ = RoundUp(int64_t{num_heads_} * mla_.cached_dim(), kTileRows);
-  value_columns_ = RoundUp(mla_.value_dim, kTileRows);
+  query_stride_ = PaddedColumns(int64_t{num_heads_} * mla_.query_dim());
+  absorbed_stride_ = PaddedColumns(int64_t{num_heads_} * mla_.cached_dim());
+  value_columns_ = PaddedColumns(mla_.value_dim);
   values_stride_ = num_heads_ * value_columns_;
   const bool query_latent = mla_.query_latent_dim > 0;
   const int64_t latent_blocks = BlocksFor(mla_.query_latent_dim);

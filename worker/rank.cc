@@ -1,5 +1,4 @@
 #include "worker/rank.h"
-#include "kernels/kv_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "kernels/kv_layout.h"
 #include "worker/decoder.h"
 #include "worker/shard_plan.h"
 #include "worker/slot_table.h"

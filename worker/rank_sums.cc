@@ -70,7 +70,7 @@ void RankSums::AddProduct(const Context& context, const PackedMatrix& weights,
   const int lo = static_cast<int>(sum.own.begin), hi = static_cast<int>(sum.own.end);
   if (single_rank_) {
     if (exact_) args.leaves = {sum.leaf_begin, lo, hi, sum.group};
-    if (weights.num_tiles > 0) Matmul(context, args);
+    Matmul(context, args);
     context.Sync();
     return;
   }
@@ -82,7 +82,7 @@ void RankSums::AddProduct(const Context& context, const PackedMatrix& weights,
     args.leaves = {sum.leaf_begin, static_cast<int>(subtree.begin), static_cast<int>(subtree.end),
                    sum.group};
     args.first_block = sum.leaf_begin[subtree.begin] - sum.leaf_begin[lo];
-    if (weights.num_tiles > 0) Matmul(context, args);
+    Matmul(context, args);
     args.out += elements;
   }
   AddOutbox(context, sum, num_rows, target);
@@ -103,7 +103,7 @@ void RankSums::AddUnordered(const Context& context, MatmulArgs args, int64_t ele
   const Range mine = Mine(context, elements);
   float* partial = partial_.as<float>();
   args.out = partial;
-  if (args.weights.num_tiles > 0) Matmul(context, args);
+  Matmul(context, args);
   context.Sync();
   if (context.thread() == 0) {
     failure_ = collective_->AllReduceSum({partial, static_cast<size_t>(elements)});
