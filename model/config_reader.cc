@@ -217,6 +217,14 @@ absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, ModelConfig& conf
   return absl::OkStatus();
 }
 
+absl::Status ReadJsonExpertCounts(const ParameterReader& reader, std::string_view count_key,
+                                  ExpertsConfig& experts) {
+  ASSIGN_OR_RETURN(experts.num_experts, reader.Int(count_key, UpTo(kMaxExperts)));
+  ASSIGN_OR_RETURN(experts.num_chosen,
+                   reader.Int("num_experts_per_tok", UpTo(kMaxExpertsPerToken)));
+  return absl::OkStatus();
+}
+
 absl::Status ReadJsonExpertGroups(const ParameterReader& reader, int group_top,
                                   ExpertsConfig& experts) {
   ASSIGN_OR_RETURN(experts.num_groups, reader.Int("n_group", UpTo(kMaxExperts), 1));

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,9 @@ absl::Status ReadJsonWindows(const Checkpoint& checkpoint, int pattern, ModelCon
 // The same where windows are off unless the file asks for them, and without "layer_types" begin at
 // a layer that it names.
 absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, ModelConfig& config);
+// How many there are, under the name that the family gives them, and how many a token takes.
+absl::Status ReadJsonExpertCounts(const ParameterReader& reader, std::string_view count_key,
+                                  ExpertsConfig& experts);
 absl::Status ReadJsonExpertGroups(const ParameterReader& reader, int group_top,
                                   ExpertsConfig& experts);
 

@@ -89,9 +89,7 @@ absl::Status ParseMixtralJson(const Checkpoint& checkpoint, ModelConfig& config)
   RETURN_IF_ERROR(ParseMistralJson(checkpoint, config));
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
   ExpertsConfig& experts = config.experts;
-  ASSIGN_OR_RETURN(experts.num_experts, reader.Int("num_local_experts", UpTo(kMaxExperts)));
-  ASSIGN_OR_RETURN(experts.num_chosen,
-                   reader.Int("num_experts_per_tok", UpTo(kMaxExpertsPerToken)));
+  RETURN_IF_ERROR(ReadJsonExpertCounts(reader, "num_local_experts", experts));
   experts.ffn_dim = config.ffn_dim;
   experts.normalise = true;
   for (LayerConfig& layer : config.layers) layer.experts = true;
@@ -102,9 +100,7 @@ absl::Status ParseQwen3MoeJson(const Checkpoint& checkpoint, ModelConfig& config
   RETURN_IF_ERROR(ParseQwen3Json(checkpoint, config));
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
   ExpertsConfig& experts = config.experts;
-  ASSIGN_OR_RETURN(experts.num_experts, reader.Int("num_experts", UpTo(kMaxExperts)));
-  ASSIGN_OR_RETURN(experts.num_chosen,
-                   reader.Int("num_experts_per_tok", UpTo(kMaxExpertsPerToken)));
+  RETURN_IF_ERROR(ReadJsonExpertCounts(reader, "num_experts", experts));
   ASSIGN_OR_RETURN(experts.ffn_dim, reader.Int("moe_intermediate_size", UpTo(kMaxFfnDim)));
   ASSIGN_OR_RETURN(experts.normalise, reader.Flag("norm_topk_prob", false));
   ASSIGN_OR_RETURN(const int step, reader.Int("decoder_sparse_step", UpTo(kMaxLayers), 1));
@@ -138,9 +134,7 @@ absl::Status ParseDeepseekJson(const Checkpoint& checkpoint, ModelConfig& config
 
   if (!reader.Has("n_routed_experts")) return absl::OkStatus();
   ExpertsConfig& experts = config.experts;
-  ASSIGN_OR_RETURN(experts.num_experts, reader.Int("n_routed_experts", UpTo(kMaxExperts)));
-  ASSIGN_OR_RETURN(experts.num_chosen,
-                   reader.Int("num_experts_per_tok", UpTo(kMaxExpertsPerToken)));
+  RETURN_IF_ERROR(ReadJsonExpertCounts(reader, "n_routed_experts", experts));
   ASSIGN_OR_RETURN(experts.ffn_dim, reader.Int("moe_intermediate_size", UpTo(kMaxFfnDim)));
   ASSIGN_OR_RETURN(const int shared, reader.Int("n_shared_experts", FromZeroTo(kMaxExperts), 0));
   RETURN_IF_ERROR(SetSharedExperts(reader.FullKey("n_shared_experts"), shared, experts));

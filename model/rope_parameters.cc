@@ -25,6 +25,32 @@ absl::Status CheckRotaryDim(int rotary_dim, int head_dim) {
       " head_dim=", head_dim));
 }
 
+struct YarnKeys {
+  std::string_view factor, original_context_length, fast_turns, slow_turns;
+};
+constexpr YarnKeys kJsonYarnKeys = {"factor", "original_max_position_embeddings", "beta_fast",
+                                    "beta_slow"};
+constexpr YarnKeys kGgufYarnKeys = {"rope.scaling.factor", "rope.scaling.original_context_length",
+                                    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"};
+
+absl::StatusOr<YarnScaling> ReadYarn(const ParameterReader& reader, const YarnKeys& keys,
+                                     int context_length, double base) {
+  YarnScaling yarn = {.base = base};
+  ASSIGN_OR_RETURN(yarn.factor, reader.Number(keys.factor, kFactorLimits));
+  ASSIGN_OR_RETURN(yarn.original_context_length,
+                   reader.Number(keys.original_context_length, kContextLimits,
+                                 static_cast<double>(context_length)));
+  ASSIGN_OR_RETURN(yarn.fast_turns, reader.Number(keys.fast_turns, kTurnsLimits, 32.0));
+  ASSIGN_OR_RETURN(yarn.slow_turns, reader.Number(keys.slow_turns, kTurnsLimits, 1.0));
+  return yarn;
+}
+
+// The scores are scaled by the square of YaRN's amplitude.
+double ScoreFactor(double factor, double scale) {
+  const double amplitude = YarnAmplitude(factor, scale);
+  return amplitude * amplitude;
+}
+
 // ----------------------------------------------------------------------------------- config.json
 
 absl::Status ScaleJsonByWavelength(const ParameterReader& scaling, RopeConfig& rope) {
@@ -45,13 +71,7 @@ absl::Status ScaleJsonByWavelength(const ParameterReader& scaling, RopeConfig& r
 
 absl::Status ScaleJsonByYarn(const ParameterReader& scaling, int context_length, double base,
                              RopeParameters& parameters) {
-  YarnScaling yarn = {.base = base};
-  ASSIGN_OR_RETURN(yarn.factor, scaling.Number("factor", kFactorLimits));
-  ASSIGN_OR_RETURN(yarn.original_context_length,
-                   scaling.Number("original_max_position_embeddings", kContextLimits,
-                                  static_cast<double>(context_length)));
-  ASSIGN_OR_RETURN(yarn.fast_turns, scaling.Number("beta_fast", kTurnsLimits, 32.0));
-  ASSIGN_OR_RETURN(yarn.slow_turns, scaling.Number("beta_slow", kTurnsLimits, 1.0));
+  ASSIGN_OR_RETURN(YarnScaling yarn, ReadYarn(scaling, kJsonYarnKeys, context_length, base));
   ASSIGN_OR_RETURN(yarn.whole_elements, scaling.Flag("truncate", true));
   ScaleByYarn(yarn, parameters.rope.inverse_frequency);
 
@@ -64,8 +84,7 @@ absl::Status ScaleJsonByYarn(const ParameterReader& scaling, int context_length,
   }
   ASSIGN_OR_RETURN(parameters.rope.amplitude,
                    scaling.Number("attention_factor", kFactorLimits, amplitude));
-  const double of_scores = YarnAmplitude(yarn.factor, scale_of_all);
-  parameters.score_factor = of_scores * of_scores;
+  parameters.score_factor = ScoreFactor(yarn.factor, scale_of_all);
   return absl::OkStatus();
 }
 
@@ -112,15 +131,7 @@ absl::Status ScaleGgufLinearly(const ParameterReader& reader, RopeConfig& rope) 
 // the rotation cancel.
 absl::Status ScaleGgufByYarn(const ParameterReader& reader, int context_length, double base,
                              RopeParameters& parameters) {
-  YarnScaling yarn = {.base = base};
-  ASSIGN_OR_RETURN(yarn.factor, reader.Number("rope.scaling.factor", kFactorLimits));
-  ASSIGN_OR_RETURN(yarn.original_context_length,
-                   reader.Number("rope.scaling.original_context_length", kContextLimits,
-                                 static_cast<double>(context_length)));
-  ASSIGN_OR_RETURN(yarn.fast_turns,
-                   reader.Number("rope.scaling.yarn_beta_fast", kTurnsLimits, 32.0));
-  ASSIGN_OR_RETURN(yarn.slow_turns,
-                   reader.Number("rope.scaling.yarn_beta_slow", kTurnsLimits, 1.0));
+  ASSIGN_OR_RETURN(const YarnScaling yarn, ReadYarn(reader, kGgufYarnKeys, context_length, base));
   ASSIGN_OR_RETURN(const double extrapolation,
                    reader.Number("rope.scaling.yarn_ext_factor", {-1, kFactorLimits.max}, 1.0));
   if (extrapolation != 1 && extrapolation != -1) {  // -1: the kind of scaling decides
@@ -131,8 +142,7 @@ absl::Status ScaleGgufByYarn(const ParameterReader& reader, int context_length, 
   ScaleByYarn(yarn, parameters.rope.inverse_frequency);
   ASSIGN_OR_RETURN(const double multiplier,
                    reader.Number("rope.scaling.yarn_log_multiplier", {0, kFactorLimits.max}, 0.0));
-  const double of_scores = YarnAmplitude(yarn.factor, 10 * multiplier);
-  parameters.score_factor = of_scores * of_scores;
+  parameters.score_factor = ScoreFactor(yarn.factor, 10 * multiplier);
   if (multiplier == 0) parameters.rope.amplitude *= YarnAmplitude(yarn.factor, 1);
   return absl::OkStatus();
 }

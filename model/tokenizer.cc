@@ -209,12 +209,12 @@ PartPosition Tokenizer::PositionAfter(int32_t id) const {
 }
 
 absl::Status Tokenizer::EncodeSpans(std::string_view text, std::span<const TextSpan> spans,
+                                    PartPosition position, EncodePart encode_part,
                                     const PartOptions& options, std::vector<int32_t>& ids) const {
-  PartPosition position = PartPosition::kTextStart;
   for (const TextSpan& span : spans) {
     if (span.id == TextSpan::kPlain) {
-      RETURN_IF_ERROR(
-          EncodePlain(text.substr(span.begin, span.end - span.begin), position, options, ids));
+      RETURN_IF_ERROR((this->*encode_part)(text.substr(span.begin, span.end - span.begin), position,
+                                           options, ids));
     } else {
       ids.push_back(span.id);
       position = PositionAfter(span.id);
@@ -253,16 +253,8 @@ absl::Status Tokenizer::EncodeNormalized(std::string_view text, PartPosition pos
                                          const PartOptions& options,
                                          std::vector<int32_t>& ids) const {
   if (!options.find_normalized) return EncodePieces(text, position, options, ids);
-  for (const TextSpan& span : added_tokens_->FindNormalized(text, options.parse_special)) {
-    if (span.id == TextSpan::kPlain) {
-      RETURN_IF_ERROR(
-          EncodePieces(text.substr(span.begin, span.end - span.begin), position, options, ids));
-    } else {
-      ids.push_back(span.id);
-      position = PositionAfter(span.id);
-    }
-  }
-  return absl::OkStatus();
+  return EncodeSpans(text, added_tokens_->FindNormalized(text, options.parse_special), position,
+                     &Tokenizer::EncodePieces, options, ids);
 }
 
 absl::Status Tokenizer::EncodePieces(std::string_view text, PartPosition position,
@@ -286,7 +278,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
   std::vector<int32_t> ids;
   const PreTokenizer::Matcher matcher;
   RETURN_IF_ERROR(EncodeSpans(
-      text, added_tokens_->Find(text, options.parse_special),
+      text, added_tokens_->Find(text, options.parse_special), PartPosition::kTextStart,
+      &Tokenizer::EncodePlain,
       {.matcher = matcher, .find_normalized = true, .parse_special = options.parse_special}, ids));
   const bool begins = add_bos_ && (options.add_special || options.add_begin);
   const bool ends = add_eos_ && options.add_special;
@@ -318,6 +311,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeSegments(
   std::vector<int32_t> ids;
   const PreTokenizer::Matcher matcher;
   RETURN_IF_ERROR(EncodeSpans(text, added_tokens_->FindInScaffolding(text, scaffolding),
+                              PartPosition::kTextStart, &Tokenizer::EncodePlain,
                               {.matcher = matcher, .user_pieces = UserPieces::kSpacesOnly}, ids));
   return ids;
 }

@@ -99,7 +99,12 @@ class Tokenizer {
   struct PartOptions;
 
   void AddTokenBytes(const TokenizerSpec& spec);
+  using EncodePart = absl::Status (Tokenizer::*)(std::string_view text, PartPosition position,
+                                                 const PartOptions& options,
+                                                 std::vector<int32_t>& ids) const;
+  // Added tokens as they are, what lies between them by `encode_part`.
   absl::Status EncodeSpans(std::string_view text, std::span<const TextSpan> spans,
+                           PartPosition position, EncodePart encode_part,
                            const PartOptions& options, std::vector<int32_t>& ids) const;
   absl::Status EncodePlain(std::string_view text, PartPosition position, const PartOptions& options,
                            std::vector<int32_t>& ids) const;

@@ -1,6 +1,7 @@
 // The weights of the graph: names, shapes, and the check that a checkpoint has just these.
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -17,17 +18,21 @@ constexpr std::string_view kRedundantSuffixes[] = {
     "attn_rot_embd.weight",
 };
 
+std::string_view NamePattern(const ModelConfig& config, WeightRole role) {
+  return config.tensor_names[static_cast<size_t>(role)];
+}
+
 // Layers that only draft tokens stand behind those of the graph.
 bool IsOfDraftLayer(const ModelConfig& config, std::string_view name) {
-  if (config.num_draft_layers == 0) return false;
-  const std::string first = WeightName(config, WeightRole::kAttentionNorm, config.num_layers);
-  const size_t dot = first.find(absl::StrCat(".", config.num_layers, "."));
-  for (int i = 0; i < config.num_draft_layers; ++i) {
-    if (name.starts_with(absl::StrCat(first.substr(0, dot), ".", config.num_layers + i, "."))) {
-      return true;
-    }
-  }
-  return false;
+  const std::string_view pattern = NamePattern(config, WeightRole::kAttentionNorm);
+  const std::string_view before = pattern.substr(0, pattern.find('#'));
+  if (config.num_draft_layers == 0 || !name.starts_with(before)) return false;
+  name.remove_prefix(before.size());
+  const size_t end = name.find('.');
+  int layer = 0;
+  return end != name.npos && absl::SimpleAtoi(absl::string_view(name.data(), end), &layer) &&
+         absl::StrCat(layer).size() == end && layer >= config.num_layers &&
+         layer < config.num_layers + config.num_draft_layers;
 }
 
 bool IsRedundant(const ModelConfig& config, const Tensor& tensor) {
@@ -160,10 +165,6 @@ std::vector<int64_t> FfnWeightShape(const ModelConfig& config, WeightRole role) 
     default:  // kSharedDown
       return {model_dim, config.experts.shared_ffn_dim};
   }
-}
-
-std::string_view NamePattern(const ModelConfig& config, WeightRole role) {
-  return config.tensor_names[static_cast<size_t>(role)];
 }
 
 bool HasTensorPerExpert(const ModelConfig& config, WeightRole role) {
