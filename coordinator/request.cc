@@ -12,6 +12,7 @@
 #include "coordinator/served_model.h"
 #include "model/json_text.h"
 #include "model/stop_strings.h"
+#include "proto/sampling_limits.h"
 
 namespace cairn {
 namespace {
@@ -63,26 +64,28 @@ absl::Status CheckCount(const std::string& field, int64_t count, int64_t limit) 
 }
 
 absl::Status CheckSampling(const SamplingCall& call) {
-  RETURN_IF_ERROR(CheckFloat("temperature", call.temperature, {0, kMaxTemperature}));
+  if (call.temperature != 0) {
+    RETURN_IF_ERROR(
+        CheckFloat("temperature", call.temperature, {kMinTemperature, kMaxTemperature}));
+  }
   RETURN_IF_ERROR(CheckInt("top_k", call.top_k, 0, std::numeric_limits<int32_t>::max()));
   RETURN_IF_ERROR(CheckFloat("top_p", call.top_p, {.low = 0, .high = 1, .above_low = true}));
   RETURN_IF_ERROR(CheckFloat("min_p", call.min_p, {.low = 0, .high = 1, .below_high = true}));
   RETURN_IF_ERROR(CheckFloat("repetition_penalty", call.repetition_penalty,
-                             {.low = 0, .high = kMaxPenalty, .above_low = true}));
-  RETURN_IF_ERROR(
-      CheckFloat("presence_penalty", call.presence_penalty, {-kMaxPenalty, kMaxPenalty}));
-  RETURN_IF_ERROR(
-      CheckFloat("frequency_penalty", call.frequency_penalty, {-kMaxPenalty, kMaxPenalty}));
+                             {kMinRepetitionPenalty, kMaxRepetitionPenalty}));
+  constexpr FloatRange kOutputPenalties = {-kMaxOutputPenalty, kMaxOutputPenalty};
+  RETURN_IF_ERROR(CheckFloat("presence_penalty", call.presence_penalty, kOutputPenalties));
+  RETURN_IF_ERROR(CheckFloat("frequency_penalty", call.frequency_penalty, kOutputPenalties));
   RETURN_IF_ERROR(CheckInt("max_tokens", call.max_tokens, 1, std::numeric_limits<int32_t>::max()));
   RETURN_IF_ERROR(CheckInt("min_tokens", call.min_tokens, 0,
                            call.max_tokens.value_or(std::numeric_limits<int32_t>::max())));
   RETURN_IF_ERROR(CheckInt("n", call.n, 1, kMaxChoices));
   RETURN_IF_ERROR(CheckInt("logprobs", call.logprobs, 0, kMaxTopLogprobs));
-  RETURN_IF_ERROR(CheckCount("logit_bias", call.logit_bias.size(), kMaxBiases));
+  RETURN_IF_ERROR(CheckCount("logit_bias", call.logit_bias.size(), kMaxLogitBiases));
   RETURN_IF_ERROR(CheckCount("stop_ids", call.stop_ids.size(), kMaxStopIds));
   for (const auto& [token, bias] : call.logit_bias) {
-    RETURN_IF_ERROR(
-        CheckFloat(absl::StrCat("logit_bias of token ", token), bias, {-kMaxBias, kMaxBias}));
+    RETURN_IF_ERROR(CheckFloat(absl::StrCat("logit_bias of token ", token), bias,
+                               {-kMaxLogitBias, kMaxLogitBias}));
   }
   return StopStrings::Create(call.stop).status();
 }

@@ -30,11 +30,7 @@ inline constexpr int64_t kMaxClientIdBytes = 128;
 inline constexpr int64_t kMaxSaltBytes = 128;
 inline constexpr int32_t kMaxChoices = 16;
 inline constexpr int32_t kMaxTopLogprobs = 20;
-inline constexpr int32_t kMaxBiases = 1024;
 inline constexpr int32_t kMaxStopIds = 64;
-inline constexpr float kMaxBias = 1000;
-inline constexpr float kMaxTemperature = 100;
-inline constexpr float kMaxPenalty = 100;
 
 struct SamplingCall {
   std::optional<float> temperature, top_p, min_p;

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/sampling_limits.h"
 
 namespace cairn {
 namespace {
@@ -61,7 +62,7 @@ absl::Status CheckPenalties(const SamplingParams& params) {
 
 // Ids that must not come yet have to leave one that may.
 absl::Status CheckStopIds(const GenerateRequest& request, int32_t vocab_size) {
-  RETURN_IF_ERROR(CheckSize("stop_ids", request.stop_ids.size(), kMaxStopIds));
+  RETURN_IF_ERROR(CheckSize("stop_ids", request.stop_ids.size(), kMostStopIds));
   RETURN_IF_ERROR(CheckIds("stop_ids", request.stop_ids, vocab_size));
   const absl::flat_hash_set<int32_t> distinct(request.stop_ids.begin(), request.stop_ids.end());
   if (request.min_tokens > 0 && static_cast<int32_t>(distinct.size()) >= vocab_size) {
@@ -127,9 +128,9 @@ absl::Status CheckSamplingParams(const SamplingParams& params, int32_t vocab_siz
         absl::StrFormat("num_logprobs is out of range: value=%d least=-1 (none) most=%d",
                         params.num_logprobs, kMaxLogprobs));
   }
-  if (params.choice >= kMaxChoices) {
+  if (params.choice >= kMostChoices) {
     return absl::InvalidArgumentError(absl::StrFormat("choice is out of range: value=%d most=%d",
-                                                      params.choice, kMaxChoices - 1));
+                                                      params.choice, kMostChoices - 1));
   }
   return CheckLogitBias(params, vocab_size);
 }

@@ -12,17 +12,10 @@
 
 namespace cairn {
 
-// Temperatures between 0 and the least one would make huge numbers of the logits.
-inline constexpr float kMinTemperature = 1e-6f;
-inline constexpr float kMaxTemperature = 100.0f;
-inline constexpr float kMinRepetitionPenalty = 0.01f;
-inline constexpr float kMaxRepetitionPenalty = 100.0f;
-inline constexpr float kMaxOutputPenalty = 2.0f;  // presence and frequency, in either direction
-inline constexpr float kMaxLogitBias = 100.0f;    // in either direction
+// Beside those of proto/sampling_limits.h.
 inline constexpr int32_t kMaxLogprobs = 100;
-inline constexpr uint32_t kMaxChoices = 128;
-inline constexpr size_t kMaxLogitBiases = 1024;
-inline constexpr size_t kMaxStopIds = 1024;
+inline constexpr uint32_t kMostChoices = 128;
+inline constexpr size_t kMostStopIds = 1024;
 inline constexpr size_t kMaxCacheSaltBytes = 256;
 
 // Where requests are to run.

@@ -86,7 +86,8 @@ class Scheduler {
   // of the scheduler's state: whoever submits does it beside the running steps.
   virtual PromptKeys HashPrompt(const GenerateRequest& request) const = 0;
   // Queues a request under `handle`, which is new. Errors: those of CheckRequest
-  // (worker/request_check.h); ResourceExhausted if max_waiting is reached.
+  // (worker/request_check.h); ResourceExhausted if max_waiting is reached (the engine, which counts
+  // all of its requests, never lets it come to that).
   virtual absl::Status Add(uint64_t handle, GenerateRequest request, PromptKeys keys) = 0;
   // Ends a request and says what it has used; nothing if it is unknown. Its blocks are free (or
   // cached) from the next plan on. May come between a plan and its result.

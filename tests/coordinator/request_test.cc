@@ -9,6 +9,7 @@
 
 #include "model/detokenizer.h"
 #include "tests/coordinator/tiny_model.h"
+#include "worker/request_check.h"
 
 namespace cairn {
 namespace {
@@ -29,6 +30,10 @@ GenerateCall ChatCall(const std::string& content, const std::string& role = "use
   call.conversation.emplace();
   call.conversation->messages.push_back({.role = role, .content = content});
   return call;
+}
+
+absl::StatusOr<PreparedRequest> Prepare(const GenerateCall& call) {
+  return PrepareRequest(*TinyModel(), call, 1);
 }
 
 std::string ErrorOf(const GenerateCall& call) {
@@ -254,6 +259,51 @@ TEST(RequestTest, NamesTheFieldTheValueAndTheLimit) {
     EXPECT_THAT(ErrorOf(call), HasSubstr(std::string(c.field) + " out of range: "));
     EXPECT_THAT(ErrorOf(call), HasSubstr("allowed "));
   }
+}
+
+// A request that had its answer opened must not then be refused by a worker.
+TEST(RequestTest, WhatIsAcceptedHereAWorkerAcceptsToo) {
+  struct Case {
+    std::optional<float> SamplingCall::*asked;
+    float PreparedRequest::*prepared;
+    float SamplingParams::*computed;
+  };
+  const Case cases[] = {
+      {&SamplingCall::temperature, &PreparedRequest::temperature, &SamplingParams::temperature},
+      {&SamplingCall::top_p, &PreparedRequest::top_p, &SamplingParams::top_p},
+      {&SamplingCall::min_p, &PreparedRequest::min_p, &SamplingParams::min_p},
+      {&SamplingCall::repetition_penalty, &PreparedRequest::repetition_penalty,
+       &SamplingParams::repetition_penalty},
+      {&SamplingCall::presence_penalty, &PreparedRequest::presence_penalty,
+       &SamplingParams::presence_penalty},
+      {&SamplingCall::frequency_penalty, &PreparedRequest::frequency_penalty,
+       &SamplingParams::frequency_penalty}};
+  int num_accepted = 0;
+  for (const float magnitude : {0.0f, 1e-9f, 1e-6f, 0.005f, 0.01f, 0.5f, 0.999f, 1.0f, 1.5f, 2.0f,
+                                2.01f, 50.0f, 100.0f, 101.0f, 1e9f}) {
+    for (const float value : {magnitude, -magnitude}) {
+      for (const Case& c : cases) {
+        GenerateCall call = TextCall("x");
+        call.sampling.*c.asked = value;
+        const auto prepared = Prepare(call);
+        SamplingParams params;
+        if (prepared.ok()) {
+          ++num_accepted;
+          params.*c.computed = (*prepared).*c.prepared;
+        } else {
+          params.*c.computed = value;
+        }
+        EXPECT_EQ(CheckSamplingParams(params, kTinyVocabulary).ok(), prepared.ok())
+            << value << " " << prepared.status();
+      }
+      GenerateCall call = TextCall("x");
+      call.sampling.logit_bias = {{3, value}};
+      SamplingParams params;
+      params.logit_bias = call.sampling.logit_bias;
+      EXPECT_EQ(CheckSamplingParams(params, kTinyVocabulary).ok(), Prepare(call).ok()) << value;
+    }
+  }
+  EXPECT_GT(num_accepted, 40);
 }
 
 TEST(RequestTest, LimitsEveryListAndText) {

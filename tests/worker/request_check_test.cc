@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/sampling_limits.h"
 
 namespace cairn {
 namespace {
@@ -40,7 +41,7 @@ TEST(RequestCheckTest, TakesWhatIsInsideEveryLimit) {
                       .presence_penalty = -kMaxOutputPenalty,
                       .frequency_penalty = kMaxOutputPenalty,
                       .seed = ~uint64_t{0},
-                      .choice = kMaxChoices - 1,
+                      .choice = kMostChoices - 1,
                       .num_logprobs = kMaxLogprobs,
                       .logit_bias = {{0, kMaxLogitBias}, {99, -kMaxLogitBias}}};
   const absl::Status status = CheckRequest(request, kLimits);
@@ -121,7 +122,7 @@ std::vector<Case> LengthCases() {
       {"max_tokens", [](GenerateRequest* r) { r->max_tokens = -5; }, "value=-5"},
       {"min_tokens", [](GenerateRequest* r) { r->min_tokens = -1; }, "value=-1"},
       {"min_tokens", [](GenerateRequest* r) { r->min_tokens = 6; }, "value=6 least=0 most=5"},
-      {"stop_ids", [](GenerateRequest* r) { r->stop_ids.resize(kMaxStopIds + 1); }, "most=1024"},
+      {"stop_ids", [](GenerateRequest* r) { r->stop_ids.resize(kMostStopIds + 1); }, "most=1024"},
       {"cache_salt", [](GenerateRequest* r) { r->cache_salt = std::string(257, 's'); },
        "size=257 most=256"},
       {"min_tokens",
