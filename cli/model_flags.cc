@@ -35,8 +35,8 @@ void AddEngineFlags(EngineFlags* flags, FlagTable* table) {
              "per rank; 0: the CPUs this process may use, divided among the ranks");
   table->AddChoice("isa", &flags->isa, {"avx2", "avx512", "auto"},
                    "instruction set of the kernels");
-  table->AddChoice("activations", &flags->activations, {"f32", "int8", "auto"},
-                   "auto is int8 where weights are quantised");
+  table->AddChoice("activations", &flags->activations, {"f32", "int16", "int8", "auto"},
+                   "auto is int8 where weights are quantised, int16 in models that need it");
   table->AddChoice("kv-dtype", &flags->kv_dtype, {"f32", "f16", "bf16", "auto"},
                    "auto is f16 where weights are quantised, else f32");
   table->AddChoice("numerics", &flags->numerics, {"exact", "fast"},

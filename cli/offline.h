@@ -19,7 +19,7 @@ struct EngineFlags {
   int32_t tp = 1;                    // ranks; offline they are threads teams of this process
   int32_t threads = 0;               // per rank; 0: the usable CPUs divided among the ranks
   std::string isa = "auto";          // avx2 | avx512 | auto
-  std::string activations = "auto";  // f32 | int8 | auto
+  std::string activations = "auto";  // f32 | int16 | int8 | auto
   std::string kv_dtype = "auto";     // f32 | f16 | bf16 | auto
   std::string numerics = "exact";    // exact | fast
   int32_t block_tokens = 16;

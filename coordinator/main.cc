@@ -56,8 +56,8 @@ void AddFlags(CoordinatorOptions* options, FlagTable* flags) {
   flags->Section("How the model is computed");
   flags->AddChoice("numerics", &options->numerics, {"exact", "fast"},
                    "exact: the same bits whatever the batch, chunk, cache state, ranks or threads");
-  flags->AddChoice("activations", &settings.activations, {"f32", "int8", "auto"},
-                   "auto is int8 where weights are quantised");
+  flags->AddChoice("activations", &settings.activations, {"f32", "int16", "int8", "auto"},
+                   "auto is int8 where weights are quantised, int16 in models that need it");
   flags->AddChoice("kv-dtype", &settings.kv_dtype, {"f32", "f16", "bf16", "auto"},
                    "auto is f16 where weights are quantised, else f32");
   flags->AddChoice("block-tokens", &settings.block_tokens, {16, 32, 64, 128, 256},

@@ -5,10 +5,10 @@
 
 namespace cairn {
 
-void StoreActivations(const CpuKernels& cpu, ActivationFormat format, const float* values,
-                      int64_t n, std::byte* out) {
+void StoreActivations(const CpuKernels& cpu, const float* values, int64_t n,
+                      const ActivationSlot& out) {
   CHECK_GE(n, 0);
-  cpu.store_activations(format, values, n, out);
+  cpu.store_activations(values, n, out);
 }
 
 }  // namespace cairn

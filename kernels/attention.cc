@@ -356,9 +356,7 @@ void Pass::Finish(const Item& item, const AttentionPlan::Piece& piece, int row,
                   const float* total) const {
   const int64_t step_row = piece.sequence->first_row + piece.first + row / group_;
   const int64_t head = int64_t{item.head} * group_ + row % group_;
-  std::byte* out = args_.out.row(step_row) +
-                   head * BlocksFor(value_dim_) * Activations::BlockBytes(args_.out.format);
-  cpu_.finish_attention(total, value_dim_, args_.out.format, out);
+  cpu_.finish_attention(total, value_dim_, args_.out.Slot(step_row, head * BlocksFor(value_dim_)));
 }
 
 // Of one piece.

@@ -22,11 +22,12 @@ namespace cairn {
 struct MatmulCall {
   DType dtype = DType::kF32;
   ActivationFormat format = ActivationFormat::kF32;
+  int terms = 1;                       // NumTerms(format)
   const std::byte* weights = nullptr;  // packed tiles
   int64_t num_tiles = 0;
   int64_t tile_bytes = 0;
   int64_t table_bytes = 0;       // of a tile, in front of its blocks
-  const std::byte* x = nullptr;  // [num_rows][x_blocks]
+  const std::byte* x = nullptr;  // [num_rows][terms][x_blocks]
   int64_t x_blocks = 0;
   int64_t first_block = 0;  // of a tile and of a row of x
   int64_t num_rows = 0;
@@ -47,7 +48,7 @@ struct RmsNormCall {
   int64_t dim = 0;
   float eps = 0;
   std::byte* out_f32 = nullptr;  // either may be null
-  std::byte* out_int8 = nullptr;
+  ActivationSlot out_quantised = {};
 };
 
 struct GateCall {
@@ -55,8 +56,7 @@ struct GateCall {
   const float* gate = nullptr;
   const float* up = nullptr;
   int n = 0;
-  ActivationFormat format = ActivationFormat::kF32;
-  std::byte* out = nullptr;
+  ActivationSlot out = {};
 };
 
 struct RotateCall {
@@ -71,8 +71,7 @@ inline constexpr int kLogitChunk = 64;  // logits that share a maximum or a sum
 struct CpuKernels {
   const char* name;
   void (*matmul)(const MatmulCall& call);
-  void (*store_activations)(ActivationFormat format, const float* values, int64_t n,
-                            std::byte* out);
+  void (*store_activations)(const float* values, int64_t n, const ActivationSlot& out);
   void (*rms_norm)(const RmsNormCall& call);
   void (*gate)(const GateCall& call);
   void (*add)(const float* a, const float* b, int64_t n, float* out);
@@ -92,8 +91,7 @@ struct CpuKernels {
   // total = total, then part, in this order; a part that saw nothing changes nothing.
   void (*merge_attention)(const float* part, int padded_value_dim, float* total);
   // Divides by the sum of weights and writes one logical shard of value_dim activations.
-  void (*finish_attention)(const float* total, int value_dim, ActivationFormat format,
-                           std::byte* out);
+  void (*finish_attention)(const float* total, int value_dim, const ActivationSlot& out);
 
   // A row of logits in chunks of kLogitChunk. weight = exp((logit - max) * inverse_temperature);
   // a NaN counts as -infinity.

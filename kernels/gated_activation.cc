@@ -8,14 +8,12 @@ namespace cairn {
 void GatedActivation(const Context& context, const GatedActivationArgs& args) {
   CHECK(args.n > 0 && args.n <= kQuantBlock) << args.n;
   CHECK(args.out_block >= 0 && args.out_block < args.out.num_blocks) << args.out_block;
-  const int64_t block_offset = args.out_block * Activations::BlockBytes(args.out.format);
   for (int64_t row = 0; row < args.num_rows; ++row) {
     context.cpu().gate({.kind = args.gate_kind,
                         .gate = args.gate + row * args.stride,
                         .up = args.up + row * args.stride,
                         .n = args.n,
-                        .format = args.out.format,
-                        .out = args.out.row(row) + block_offset});
+                        .out = args.out.Slot(row, args.out_block)});
   }
 }
 

@@ -64,9 +64,7 @@ void LatentQueries(const Context& context, const LatentQueriesArgs& args) {
                 .num_pairs = args.rope_dim / 2,
                 .values = turned});
     if (args.scale != 1) cpu.scale(args.scale, args.nope_dim + args.rope_dim, query);
-    cpu.store_activations(
-        args.nope.format, query, args.nope_dim,
-        args.nope.row(row) + head * head_blocks * Activations::BlockBytes(args.nope.format));
+    cpu.store_activations(query, args.nope_dim, args.nope.Slot(row, head * head_blocks));
     float* absorbed = args.absorbed + row * args.absorbed_stride +
                       head * (args.latent_dim + args.rope_dim) + args.latent_dim;
     std::memcpy(absorbed, turned, args.rope_dim * sizeof(float));

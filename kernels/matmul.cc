@@ -23,7 +23,7 @@ void CountMerges(int lo, int hi, int group, uint8_t* merges) {
 void Matmul(const Context& context, const MatmulArgs& args) {
   const PackedMatrix& weights = args.weights;
   CHECK(args.x.format == ActivationFormatFor(weights.dtype, args.x.format))
-      << Info(weights.dtype).name << " weights with int8 activations";
+      << Info(weights.dtype).name << " weights with integer activations";
   if (args.num_rows == 0 || weights.num_tiles == 0) return;
   CHECK_GE(args.first_block, 0);
   CHECK_EQ(reinterpret_cast<uintptr_t>(weights.data) % 64, 0u);
@@ -33,6 +33,7 @@ void Matmul(const Context& context, const MatmulArgs& args) {
   MatmulCall call = {
       .dtype = weights.dtype,
       .format = args.x.format,
+      .terms = NumTerms(args.x.format),
       .weights = weights.data,
       .num_tiles = weights.num_tiles,
       .tile_bytes = PackedTileBytes(weights.dtype, weights.num_blocks),

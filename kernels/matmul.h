@@ -7,7 +7,8 @@
 // or the instruction set: blocks of a leaf in ascending k; leaves in the fixed tree of TreeMiddle.
 // Quantised weights with int8 activations: an exact integer dot product per 32-block, then
 // acc = fma(weight_scale * x_scale, dot, acc), then for types with a minimum
-// acc = fma(min, x_scaled_sum, acc). The weight_scale and the min of kQ4_K and kQ5_K are products
+// acc = fma(min, x_scaled_sum, acc). With int16 activations, so for each of the two terms, and the
+// sums of both are added leaf by leaf. The weight_scale and the min of kQ4_K and kQ5_K are products
 // of an f16 and 6 bits, which float32 holds exactly. float32 activations: w = dequantised weight
 // (one rounding as in kernels/dequantise.h, kF8E4M3: of scale * float8), acc = fma(w, x, acc),
 // k ascending.

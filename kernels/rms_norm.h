@@ -16,7 +16,7 @@ struct RmsNormArgs {
   int64_t dim = 0;
   float eps = 0;
   Activations out_f32 = {};  // either may have null data
-  Activations out_int8 = {};
+  Activations out_quantised = {};
 };
 
 // Normalises rows [rows.begin, rows.end): the caller divides rows among threads (a few rows are

@@ -49,6 +49,7 @@ absl::Status ParseGemmaJson(const Checkpoint& checkpoint, int pattern, ModelConf
   RETURN_IF_ERROR(ReadJsonWindows(checkpoint, pattern, config));
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
   config.post_norms = true;
+  config.wide_activations = true;
   config.norm_offset = 1;
   config.embedding_scale = std::sqrt(static_cast<double>(config.model_dim));
   ASSIGN_OR_RETURN(const double scaled_dim, reader.Number("query_pre_attn_scalar", {1e-6, 1e9},
@@ -224,6 +225,7 @@ absl::Status ParseGemmaGguf(const Checkpoint& checkpoint, int pattern, int layer
 }
 
 absl::Status ParseGemma2Gguf(const Checkpoint& checkpoint, ModelConfig& config) {
+  config.wide_activations = true;
   return ParseGemmaGguf(checkpoint, 2, 46, config);
 }
 

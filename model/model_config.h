@@ -172,6 +172,7 @@ struct ModelConfig {
   bool qk_norm = false;
   bool qkv_bias = false;
   FfnGate gate = FfnGate::kSilu;
+  bool wide_activations = false;  // neighbours differ too much for 8 bits with one scale
   ExpertsConfig experts;
   bool tied_output = false;
   int num_draft_layers =

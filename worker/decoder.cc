@@ -52,8 +52,8 @@ class DecoderImpl : public Decoder {
                   options.rank),
         ffn_sum_(plan_, &RankShard::ffn_leaves, plan_.ffn_leaf_begin, 1, options.rank),
         shared_sum_(plan_, &RankShard::shared_leaves, plan_.shared_leaf_begin, 1, options.rank),
-        latent_(config_, shard_, options.int8_activations),
-        experts_(config_, plan_, options.rank, options.int8_activations, sums_) {}
+        latent_(config_, shard_, options.activations),
+        experts_(config_, plan_, options.rank, options.activations, sums_) {}
 
   absl::Status Allocate();
 
@@ -90,8 +90,7 @@ class DecoderImpl : public Decoder {
   Activations AttendedAs(DType next) const;
 
   ActivationFormat FormatFor(DType dtype) const {
-    return ActivationFormatFor(
-        dtype, options_.int8_activations ? ActivationFormat::kInt8 : ActivationFormat::kF32);
+    return ActivationFormatFor(dtype, options_.activations);
   }
   const Activations& Pick(const Normed& normed, DType dtype) const {
     return normed.As(FormatFor(dtype));
@@ -131,7 +130,7 @@ absl::Status DecoderImpl::Allocate() {
   attention_plans_.resize(tables_.num_tables());
   RETURN_IF_ERROR(AllocateActivations());
   RETURN_IF_ERROR(norms_.Allocate(options_.max_rows, config_.model_dim,
-                                  static_cast<float>(config_.norm_eps), options_.int8_activations,
+                                  static_cast<float>(config_.norm_eps), options_.activations,
                                   team_.num_threads()));
   const int threads = team_.num_threads();
   RETURN_IF_ERROR(sums_.Allocate(

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "kernels/activations.h"
 #include "kernels/context.h"
 #include "model/model_config.h"
 #include "worker/collective.h"
@@ -21,7 +22,7 @@ namespace cairn {
 struct DecoderOptions {
   int rank = 0;
   bool exact = true;
-  bool int8_activations = false;
+  ActivationFormat activations = ActivationFormat::kF32;  // what quantised weights read
   DType kv_dtype = DType::kF32;
   int32_t block_tokens = 16;
   int32_t num_blocks = 0;

@@ -130,12 +130,12 @@ void GatedNetwork::ApplyGate(const Context& context, const float* columns, int64
 // -------------------------------------------------------------------------------- ExpertNetwork
 
 ExpertNetwork::ExpertNetwork(const ModelConfig& config, const ShardPlan& plan, int rank,
-                             bool int8_activations, RankSums& sums)
+                             ActivationFormat activations, RankSums& sums)
     : config_(config.experts),
       rule_(RuleOf(config.experts)),
       model_dim_(config.model_dim),
       own_(plan.ranks[rank].experts),
-      int8_(int8_activations),
+      activations_(activations),
       gate_(config.gate),
       sum_(plan, &RankShard::experts, {}, 1, rank),
       sums_(sums) {}
@@ -148,23 +148,22 @@ absl::Status ExpertNetwork::Allocate(int64_t max_rows, int64_t row_stride, int n
   logits_stride_ = PaddedColumns(config_.num_experts);
   const int64_t blocks = BlocksFor(model_dim_), ffn_blocks = BlocksFor(config_.ffn_dim);
   constexpr int64_t kFloatBytes = sizeof(float);
-  const int64_t f32_bytes = Activations::BlockBytes(ActivationFormat::kF32);
+  const bool quantised = activations_ != ActivationFormat::kF32;
   const struct {
     HostBuffer* buffer;
     int64_t bytes;
   } wanted[] = {
       {&logits_, rows * logits_stride_ * kFloatBytes},
-      {&gathered_f32_, places * blocks * f32_bytes},
-      {&gathered_int8_,
-       int8_ ? places * blocks * Activations::BlockBytes(ActivationFormat::kInt8) : 0},
-      {&gated_, places * ffn_blocks * f32_bytes},
+      {&gathered_f32_, places * Activations::RowBytes(ActivationFormat::kF32, blocks)},
+      {&gathered_quantised_, quantised ? places * Activations::RowBytes(activations_, blocks) : 0},
+      {&gated_, places * Activations::RowBytes(ActivationFormat::kF32, ffn_blocks)},
       {&out_, places * row_stride * kFloatBytes},
   };
   for (const auto& [buffer, bytes] : wanted) {
     ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, "activations of experts"));
   }
   gathered_ = {{ActivationFormat::kF32, gathered_f32_.data(), blocks},
-               {ActivationFormat::kInt8, gathered_int8_.data(), blocks}};
+               {activations_, gathered_quantised_.data(), blocks}};
   choices_.resize(places);
   sorted_at_.resize(places);
   begin_.resize(own_.size() + 1);
@@ -231,10 +230,10 @@ void ExpertNetwork::Gather(const Context& context, const ThreadLayer& weights, c
   if (weights.experts.empty()) return;
   const GateUpWeights& gate_up = weights.experts.front().gate_up;
   const Range rows = context.Share(num_sorted());
-  for (const ActivationFormat format : {ActivationFormat::kF32, ActivationFormat::kInt8}) {
-    if (FormatFor(gate_up.gate.dtype) != format && FormatFor(gate_up.up.dtype) != format) continue;
-    const Activations& from = normed.As(format);
-    const Activations& to = gathered_.As(format);
+  const ActivationFormat wanted[] = {FormatFor(gate_up.gate.dtype), FormatFor(gate_up.up.dtype)};
+  for (int i = 0; i < (wanted[0] == wanted[1] ? 1 : 2); ++i) {
+    const Activations& from = normed.As(wanted[i]);
+    const Activations& to = gathered_.As(wanted[i]);
     for (int64_t row = rows.begin; row < rows.end; ++row)
       std::memcpy(to.row(row), from.row(first_row + places_[row]),
                   static_cast<size_t>(to.row_bytes()));

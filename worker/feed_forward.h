@@ -46,8 +46,8 @@ class GatedNetwork {
 class ExpertNetwork {
  public:
   // `sums` outlives it. row_stride: floats of a row of what is added up.
-  ExpertNetwork(const ModelConfig& config, const ShardPlan& plan, int rank, bool int8_activations,
-                RankSums& sums);
+  ExpertNetwork(const ModelConfig& config, const ShardPlan& plan, int rank,
+                ActivationFormat activations, RankSums& sums);
   // Errors: ResourceExhausted.
   absl::Status Allocate(int64_t max_rows, int64_t row_stride, int num_threads);
 
@@ -71,21 +71,19 @@ class ExpertNetwork {
   void AddSums(const Context& context, int64_t num_rows, float* target);
 
   int64_t num_sorted() const { return begin_.back(); }
-  ActivationFormat FormatFor(DType dtype) const {
-    return ActivationFormatFor(dtype, int8_ ? ActivationFormat::kInt8 : ActivationFormat::kF32);
-  }
+  ActivationFormat FormatFor(DType dtype) const { return ActivationFormatFor(dtype, activations_); }
 
   const ExpertsConfig config_;
   const RoutingRule rule_;
   const int64_t model_dim_;
   const Range own_;  // experts
-  const bool int8_;
+  const ActivationFormat activations_;
   const FfnGate gate_;
   const RowCutSum sum_;
   RankSums& sums_;
   GatedNetwork gated_network_;
   int64_t row_stride_ = 0, logits_stride_ = 0;
-  HostBuffer logits_, gathered_f32_, gathered_int8_, gated_, out_;
+  HostBuffer logits_, gathered_f32_, gathered_quantised_, gated_, out_;
   Normed gathered_;                    // the sorted rows
   std::vector<ExpertChoice> choices_;  // [rows][num_chosen]
   std::vector<int32_t> sorted_at_;  // [rows][num_chosen] among the sorted rows; -1: another rank's

@@ -22,7 +22,7 @@ KvIdentity ModelIdentity(const ModelConfig& config, const ResolvedRankOptions& o
   return {.weights = weights,
           .architecture = CanonicalText(config),
           .tokenizer = tokenizer,
-          .activations = options.int8_activations ? "int8" : "f32",
+          .activations = std::string(ActivationName(options.activations)),
           .kv_dtype = std::string(Info(options.kv_dtype).name),
           .kv_quantisation = "",
           .attention = "full",

@@ -18,12 +18,12 @@ Activations HeadOf(const Activations& x, int64_t head, int64_t head_blocks) {
 }  // namespace
 
 LatentAttention::LatentAttention(const ModelConfig& config, const RankShard& shard,
-                                 bool int8_activations)
+                                 ActivationFormat activations)
     : mla_(config.mla),
       num_heads_(static_cast<int>(shard.query_heads.size())),
       scale_(static_cast<float>(config.attention_scale)),
       norm_eps_(static_cast<float>(config.norm_eps)),
-      int8_(int8_activations) {}
+      activations_(activations) {}
 
 absl::Status LatentAttention::Allocate(int64_t max_rows) {
   query_stride_ = PaddedColumns(int64_t{num_heads_} * mla_.query_dim());
@@ -35,25 +35,27 @@ absl::Status LatentAttention::Allocate(int64_t max_rows) {
   const int64_t nope_blocks = BlocksFor(mla_.nope_dim) * num_heads_;
   const int64_t attended_blocks = BlocksFor(mla_.latent_dim) * num_heads_;
   constexpr int64_t kFloatBytes = sizeof(float);
-  const int64_t f32_bytes = Activations::BlockBytes(ActivationFormat::kF32);
-  const int64_t int8_bytes = int8_ ? Activations::BlockBytes(ActivationFormat::kInt8) : 0;
+  const auto f32_bytes = [](int64_t blocks) {
+    return Activations::RowBytes(ActivationFormat::kF32, blocks);
+  };
+  const bool quantised = activations_ != ActivationFormat::kF32;
   const struct {
     HostBuffer* buffer;
     int64_t row_bytes;
   } wanted[] = {
-      {&latent_f32_, latent_blocks * f32_bytes},
-      {&latent_int8_, latent_blocks * int8_bytes},
+      {&latent_f32_, f32_bytes(latent_blocks)},
+      {&latent_quantised_, quantised ? Activations::RowBytes(activations_, latent_blocks) : 0},
       {&queries_, query_latent ? query_stride_ * kFloatBytes : 0},
-      {&nope_, nope_blocks * f32_bytes},
+      {&nope_, f32_bytes(nope_blocks)},
       {&absorbed_, absorbed_stride_ * kFloatBytes},
-      {&attended_, attended_blocks * f32_bytes},
+      {&attended_, f32_bytes(attended_blocks)},
       {&values_, values_stride_ * kFloatBytes},
   };
   for (const auto& [buffer, row_bytes] : wanted) {
     ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(max_rows * row_bytes, "activations"));
   }
-  query_latents_ = {{ActivationFormat::kF32, latent_f32_.data(), latent_blocks},
-                    {ActivationFormat::kInt8, latent_int8_.data(), latent_blocks}};
+  query_latents_ = {{ActivationFormat::kF32, latent_f32_.data(), latent_blocks}, {}};
+  if (quantised) query_latents_.quantised = {activations_, latent_quantised_.data(), latent_blocks};
   return absl::OkStatus();
 }
 
@@ -66,7 +68,7 @@ void LatentAttention::ExpandQueries(const Context& context, const ThreadLayer& w
            .dim = mla_.query_latent_dim,
            .eps = norm_eps_,
            .out_f32 = query_latents_.f32,
-           .out_int8 = int8_ ? query_latents_.int8 : Activations{}},
+           .out_quantised = query_latents_.quantised},
           context.Share(rows.num_rows));
   context.Sync();
   Product(context, weights.query_up, query_latents_.As(FormatFor(weights.query_up.dtype)),
@@ -128,12 +130,11 @@ void LatentAttention::ToValues(const Context& context, const ThreadLayer& weight
             num_rows, values_.as<float>() + head * value_columns_, values_stride_);
   context.Sync();
   const Range units = context.Share(num_rows * num_heads_);
-  const int64_t head_bytes = BlocksFor(mla_.value_dim) * Activations::BlockBytes(out.format);
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
     const int64_t row = unit / num_heads_, head = unit % num_heads_;
-    StoreActivations(context.cpu(), out.format,
+    StoreActivations(context.cpu(),
                      values_.as<float>() + row * values_stride_ + head * value_columns_,
-                     mla_.value_dim, out.row(row) + head * head_bytes);
+                     mla_.value_dim, out.Slot(row, head * BlocksFor(mla_.value_dim)));
   }
   context.Sync();
 }

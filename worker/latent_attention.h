@@ -23,7 +23,7 @@ namespace cairn {
 
 class LatentAttention {
  public:
-  LatentAttention(const ModelConfig& config, const RankShard& shard, bool int8_activations);
+  LatentAttention(const ModelConfig& config, const RankShard& shard, ActivationFormat activations);
   // Errors: ResourceExhausted.
   absl::Status Allocate(int64_t max_rows);
 
@@ -53,9 +53,7 @@ class LatentAttention {
                 const Activations& out);
 
  private:
-  ActivationFormat FormatFor(DType dtype) const {
-    return ActivationFormatFor(dtype, int8_ ? ActivationFormat::kInt8 : ActivationFormat::kF32);
-  }
+  ActivationFormat FormatFor(DType dtype) const { return ActivationFormatFor(dtype, activations_); }
   // The rank's queries from their latent vectors; they are complete before.
   void ExpandQueries(const Context& context, const ThreadLayer& weights,
                      const LayerVectors& vectors, const Rows& rows);
@@ -63,10 +61,10 @@ class LatentAttention {
   const MlaConfig mla_;
   const int num_heads_;
   const float scale_, norm_eps_;
-  const bool int8_;
+  const ActivationFormat activations_;
   int64_t query_stride_ = 0, absorbed_stride_ = 0, values_stride_ = 0;
   int64_t value_columns_ = 0;  // of a head, whole tiles
-  HostBuffer latent_f32_, latent_int8_, queries_, nope_, absorbed_, attended_, values_;
+  HostBuffer latent_f32_, latent_quantised_, queries_, nope_, absorbed_, attended_, values_;
   Normed query_latents_;
 };
 

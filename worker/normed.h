@@ -6,10 +6,10 @@
 namespace cairn {
 
 struct Normed {
-  Activations f32, int8;
+  Activations f32, quantised;
 
   const Activations& As(ActivationFormat format) const {
-    return format == ActivationFormat::kInt8 ? int8 : f32;
+    return format == ActivationFormat::kF32 ? f32 : quantised;
   }
 };
 

@@ -221,12 +221,14 @@ absl::Status RankImpl::ChooseGreedy(std::span<const StepRows::Sample> group, Ste
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Pick(const std::string& option, const std::string& value, bool quantised) {
-  if (value == "auto") return quantised;
-  if (value == "int8") return true;
-  if (value == "f32") return false;
+absl::StatusOr<ActivationFormat> PickActivations(const std::string& value, bool quantised,
+                                                 const ModelConfig& config) {
+  if (value == "f32" || (value == "auto" && !quantised)) return ActivationFormat::kF32;
+  if (value == "int16" || (value == "auto" && config.wide_activations))
+    return ActivationFormat::kInt16;
+  if (value == "int8" || value == "auto") return ActivationFormat::kInt8;
   return absl::InvalidArgumentError(
-      absl::StrFormat("unknown value: %s=%s, known: f32, int8, auto", option, value));
+      absl::StrFormat("unknown value: activations=%s, known: f32, int16, int8, auto", value));
 }
 
 absl::StatusOr<DType> PickKvDtype(const std::string& value, bool quantised) {
@@ -269,8 +271,8 @@ absl::StatusOr<ResolvedRankOptions> ResolveRankOptions(const Checkpoint& checkpo
   ResolvedRankOptions resolved = {.options = options};
   if (options.context_length == 0) resolved.options.context_length = config.context_length;
   const bool quantised = AnyQuantised(checkpoint);
-  ASSIGN_OR_RETURN(resolved.int8_activations,
-                   Pick("activations", options.numerics.activations, quantised));
+  ASSIGN_OR_RETURN(resolved.activations,
+                   PickActivations(options.numerics.activations, quantised, config));
   ASSIGN_OR_RETURN(resolved.kv_dtype, PickKvDtype(options.numerics.kv_dtype, quantised));
   ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(config, options.size));
   RETURN_IF_ERROR(CheckOption("rank", options.rank, 0, options.size - 1));
@@ -302,7 +304,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Load(
                    Decoder::Create(config, plan, std::move(weights), *team,
                                    {.rank = options.rank,
                                     .exact = options.numerics.exact,
-                                    .int8_activations = resolved.int8_activations,
+                                    .activations = resolved.activations,
                                     .kv_dtype = resolved.kv_dtype,
                                     .block_tokens = options.block_tokens,
                                     .num_blocks = options.num_blocks,

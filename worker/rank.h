@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "kernels/activations.h"
 #include "kernels/context.h"
 #include "model/checkpoint.h"
 #include "model/model_config.h"
@@ -20,10 +21,11 @@ namespace cairn {
 
 // How numbers are computed; part of the KV identity.
 struct NumericsOptions {
-  bool exact = true;                 // false: fast, sums in any order
-  std::string activations = "auto";  // f32 | int8 | auto (int8 where weights are quantised)
-  std::string kv_dtype =
-      "auto";  // f32 | f16 | bf16 | auto (f16 where weights are quantised, else f32)
+  bool exact = true;  // false: fast, sums in any order
+  // f32 | int16 | int8 | auto: where weights are quantised int8, or int16 if the model needs it
+  std::string activations = "auto";
+  // f32 | f16 | bf16 | auto: f16 where weights are quantised, else f32
+  std::string kv_dtype = "auto";
 };
 
 struct RankOptions {
@@ -43,7 +45,7 @@ struct RankOptions {
 // Errors: InvalidArgument naming option, value and limit (also: more ranks than query heads).
 struct ResolvedRankOptions {
   RankOptions options;
-  bool int8_activations = false;
+  ActivationFormat activations = ActivationFormat::kF32;
   DType kv_dtype = DType::kF32;
   int64_t kv_bytes_per_block = 0;       // of the fullest rank
   std::vector<KvGroup> kv_groups = {};  // of the model's layers

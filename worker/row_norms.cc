@@ -13,30 +13,32 @@ absl::Status AllocateRows(int64_t num_rows, int64_t dim, ActivationFormat format
                           HostBuffer* buffer, Activations* rows) {
   const int64_t blocks = BlocksFor(dim);
   ASSIGN_OR_RETURN(*buffer,
-                   HostBuffer::Allocate(num_rows * blocks * Activations::BlockBytes(format), what));
+                   HostBuffer::Allocate(num_rows * Activations::RowBytes(format, blocks), what));
   *rows = {format, buffer->data(), blocks};
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status RowNorms::Allocate(int64_t max_rows, int64_t dim, float eps, bool int8_activations,
-                                int num_threads) {
+absl::Status RowNorms::Allocate(int64_t max_rows, int64_t dim, float eps,
+                                ActivationFormat activations, int num_threads) {
   dim_ = dim;
   eps_ = eps;
-  int8_ = int8_activations;
   RETURN_IF_ERROR(
       AllocateRows(max_rows, dim, ActivationFormat::kF32, "activations", &f32_, &shared_.f32));
-  RETURN_IF_ERROR(AllocateRows(int8_ ? max_rows : 0, dim, ActivationFormat::kInt8, "activations",
-                               &int8_values_, &shared_.int8));
   alone_.resize(num_threads);
   alone_f32_.resize(num_threads);
-  alone_int8_.resize(num_threads);
+  alone_quantised_.resize(num_threads);
   for (int t = 0; t < num_threads; ++t) {
     RETURN_IF_ERROR(AllocateRows(kRowsNormedAlone, dim, ActivationFormat::kF32, "scratch",
                                  &alone_f32_[t], &alone_[t].f32));
-    RETURN_IF_ERROR(AllocateRows(int8_ ? kRowsNormedAlone : 0, dim, ActivationFormat::kInt8,
-                                 "scratch", &alone_int8_[t], &alone_[t].int8));
+  }
+  if (activations == ActivationFormat::kF32) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      AllocateRows(max_rows, dim, activations, "activations", &quantised_, &shared_.quantised));
+  for (int t = 0; t < num_threads; ++t) {
+    RETURN_IF_ERROR(AllocateRows(kRowsNormedAlone, dim, activations, "scratch",
+                                 &alone_quantised_[t], &alone_[t].quantised));
   }
   return absl::OkStatus();
 }
@@ -54,7 +56,7 @@ const Normed& RowNorms::Normalise(const Context& context, const float* x, int64_
            .dim = dim_,
            .eps = eps_,
            .out_f32 = out.f32,
-           .out_int8 = int8_ ? out.int8 : Activations{}},
+           .out_quantised = out.quantised},
           alone ? Range{0, num_rows} : context.Share(num_rows));
   if (!alone) context.Sync();
   return out;

@@ -15,8 +15,8 @@ namespace cairn {
 
 class RowNorms {
  public:
-  // Errors: ResourceExhausted.
-  absl::Status Allocate(int64_t max_rows, int64_t dim, float eps, bool int8_activations,
+  // `activations`: what quantised weights read. Errors: ResourceExhausted.
+  absl::Status Allocate(int64_t max_rows, int64_t dim, float eps, ActivationFormat activations,
                         int num_threads);
 
   // Rows at x + row_index[i] * stride (null: row i). Complete when it returns, until the next call.
@@ -31,9 +31,8 @@ class RowNorms {
  private:
   int64_t dim_ = 0;
   float eps_ = 0;
-  bool int8_ = false;
-  HostBuffer f32_, int8_values_;
-  std::vector<HostBuffer> alone_f32_, alone_int8_;  // [thread]
+  HostBuffer f32_, quantised_;
+  std::vector<HostBuffer> alone_f32_, alone_quantised_;  // [thread]
   Normed shared_;
   std::vector<Normed> alone_;  // [thread]
 };

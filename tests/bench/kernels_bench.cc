@@ -62,10 +62,10 @@ void Product(benchmark::State& state, DType dtype, ActivationFormat format, Isa 
     weights = RandomBytes(num_matrices * matrix_bytes);
   PrepareTiles(dtype, weights.data(), num_matrices * (kColumns / kTileRows), num_blocks);
   std::vector<float> values(num_rows * kDepth, 0.5f), out(num_rows * kColumns);
-  std::vector<std::byte> x(num_rows * num_blocks * Activations::BlockBytes(format));
+  std::vector<std::byte> bytes(num_rows * Activations::RowBytes(format, num_blocks));
+  const Activations x = {format, bytes.data(), num_blocks};
   for (int64_t row = 0; row < num_rows; ++row)
-    StoreActivations(CpuKernelsFor(isa), format, values.data() + row * kDepth, kDepth,
-                     x.data() + row * num_blocks * Activations::BlockBytes(format));
+    StoreActivations(CpuKernelsFor(isa), values.data() + row * kDepth, kDepth, x.Slot(row, 0));
   auto team = ThreadTeam::Create({.num_threads = 1, .isa = isa});
   CHECK_OK(team.status());
   int64_t matrix = 0;
@@ -75,7 +75,7 @@ void Product(benchmark::State& state, DType dtype, ActivationFormat format, Isa 
                                    .data = weights.data() + matrix * matrix_bytes,
                                    .num_tiles = kColumns / kTileRows,
                                    .num_blocks = num_blocks},
-                       .x = {format, x.data(), num_blocks},
+                       .x = x,
                        .num_rows = num_rows,
                        .out = out.data(),
                        .out_stride = kColumns});
@@ -102,8 +102,8 @@ void Norm(benchmark::State& state, Isa isa) {
                .weight = weight.data(),
                .dim = dim,
                .eps = 1e-5f,
-               .out_int8 = {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(out.data()),
-                            BlocksFor(dim)}},
+               .out_quantised = {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(out.data()),
+                                 BlocksFor(dim)}},
               {0, 1});
   });
   state.counters["GB/s"] = {static_cast<double>(state.iterations() * dim * 8) / 1e9,
@@ -172,14 +172,15 @@ void SyncOfAllThreads(benchmark::State& state) {
 void Register() {
   for (int t = 0; t < kNumDTypes; ++t) {
     const auto dtype = static_cast<DType>(t);
-    for (const auto format : {ActivationFormat::kInt8, ActivationFormat::kF32}) {
+    for (const auto format :
+         {ActivationFormat::kInt8, ActivationFormat::kInt16, ActivationFormat::kF32}) {
       if (format != ActivationFormatFor(dtype, format)) continue;
       std::vector<Isa> isas = {Isa::kAvx2};
       if (BestIsa() != Isa::kAvx2) isas.push_back(BestIsa());
       for (const Isa isa : isas) {
         const std::string name = std::string("matmul/") + std::string(IsaName(isa)) + "/" +
-                                 std::string(Info(dtype).name) +
-                                 (format == ActivationFormat::kInt8 ? "/int8" : "/f32");
+                                 std::string(Info(dtype).name) + "/" +
+                                 std::string(ActivationName(format));
         benchmark::RegisterBenchmark(name.c_str(), Product, dtype, format, isa)
             ->Arg(1)
             ->Arg(2)

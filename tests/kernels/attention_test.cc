@@ -13,6 +13,7 @@
 #include "tests/kernels/attention_reference.h"
 #include "tests/kernels/golden_tensors.h"
 #include "tests/kernels/machine.h"
+#include "tests/kernels/reference.h"
 
 namespace cairn {
 namespace {
@@ -284,6 +285,7 @@ TEST(PagedAttentionTest, PadsHeadsWithZerosAndQuantisesEachAlone) {
   const StoredTokens stored(AttentionTokens::Random(shape, 90, DType::kF16, 5), DType::kF16, 16);
   const std::vector<Row> exact = stored.All({});
   const std::vector<Row> quantised = stored.All({.format = ActivationFormat::kInt8});
+  const std::vector<Row> of_two_terms = stored.All({.format = ActivationFormat::kInt16});
   for (size_t r = 0; r < exact.size(); ++r) {
     for (int b = 0; b < shape.num_heads * 3; ++b) {
       float values[kQuantBlock];
@@ -293,6 +295,10 @@ TEST(PagedAttentionTest, PadsHeadsWithZerosAndQuantisesEachAlone) {
       float max = 0;
       for (const float x : values) max = std::max(max, std::abs(x));
       ASSERT_EQ(block.scale, max / 127);
+      const ActivationBlock second = reference::QuantiseRest(values, block);
+      const auto* terms = reinterpret_cast<const ActivationBlock*>(of_two_terms[r].data());
+      ASSERT_EQ(std::memcmp(terms + b, &block, sizeof block), 0);
+      ASSERT_EQ(std::memcmp(terms + shape.num_heads * 3 + b, &second, sizeof second), 0);
       for (int i = 0; i < kQuantBlock; ++i) {
         if (b % 3 == 2 && i >= 8) {
           ASSERT_EQ(values[i], 0);

@@ -77,6 +77,36 @@ TEST_P(GatedActivationTest, Int8IsTheQuantisedFloatOutput) {
   }
 }
 
+TEST_P(GatedActivationTest, Int16WritesBothTermsOfItsBlock) {
+  constexpr int kRows = 3, kBlocks = 2;
+  const auto gate = reference::Uniform(kRows * kQuantBlock, 8, 5);
+  const auto up = reference::Uniform(kRows * kQuantBlock, 3, 6);
+  std::vector<ActivationBlock> blocks(kRows * 2 * kBlocks);
+  const Activations out = {ActivationFormat::kInt16, reinterpret_cast<std::byte*>(blocks.data()),
+                           kBlocks};
+  NewTeam(1, GetParam())->Run([&](const Context& context) {
+    GatedActivation(context, {.gate = gate.data(),
+                              .up = up.data(),
+                              .stride = kQuantBlock,
+                              .num_rows = kRows,
+                              .out = out,
+                              .out_block = 1});
+  });
+  for (int row = 0; row < kRows; ++row) {
+    const auto at = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + row * kQuantBlock,
+                                all.begin() + (row + 1) * kQuantBlock);
+    };
+    const auto plain = GateOne<FloatBlock>(GetParam(), Gate::kSilu, at(gate), at(up));
+    const ActivationBlock first = reference::Quantise(plain.values);
+    const ActivationBlock second = reference::QuantiseRest(plain.values, first);
+    EXPECT_EQ(std::memcmp(&reference::BlockOf(out, row, 0, 1), &first, sizeof first), 0) << row;
+    EXPECT_EQ(std::memcmp(&reference::BlockOf(out, row, 1, 1), &second, sizeof second), 0) << row;
+    for (int term = 0; term < 2; ++term)
+      EXPECT_EQ(reference::BlockOf(out, row, term, 0).scale, 0) << row;
+  }
+}
+
 TEST_P(GatedActivationTest, WritesItsBlockOfEveryRowAndNothingElse) {
   constexpr int kRows = 5, kBlocks = 3, kStride = 70;
   const auto gate = reference::Uniform(kRows * kStride, 4, 1);

@@ -315,26 +315,27 @@ TEST_P(LatentTest, ThreadsChangeNoBit) {
 TEST_P(LatentTest, QueriesAreTurnedScaledAndEachHeadQuantisedAlone) {
   constexpr int kRows = 3, kHeads = 4, kNope = 40, kRope = 6, kLatent = 16;
   constexpr int kStride = kHeads * (kNope + kRope) + 7, kOutStride = kHeads * (kLatent + kRope) + 5;
-  for (const ActivationFormat format : {ActivationFormat::kF32, ActivationFormat::kInt8}) {
+  for (const ActivationFormat format :
+       {ActivationFormat::kF32, ActivationFormat::kInt8, ActivationFormat::kInt16}) {
     const std::vector<float> angles = AnglesOf({4, 9, 100}, kRope, 1e4);
     const std::vector<float> before = reference::Uniform(kRows * kStride, 3, 8);
     std::vector<float> queries = before, absorbed(kRows * kOutStride, 77);
     const auto block_bytes = static_cast<size_t>(Activations::BlockBytes(format));
-    std::vector<float> nope(kRows * kHeads * 2 * block_bytes / sizeof(float));
+    std::vector<float> bytes(kRows * Activations::RowBytes(format, 2 * kHeads) / sizeof(float));
+    const Activations nope = {format, reinterpret_cast<std::byte*>(bytes.data()), 2 * kHeads};
     NewTeam(2, GetParam())->Run([&](const Context& context) {
-      LatentQueries(context,
-                    {.queries = queries.data(),
-                     .query_stride = kStride,
-                     .num_heads = kHeads,
-                     .nope_dim = kNope,
-                     .rope_dim = kRope,
-                     .latent_dim = kLatent,
-                     .scale = 0.375f,
-                     .angles = angles.data(),
-                     .nope = {format, reinterpret_cast<std::byte*>(nope.data()), 2 * kHeads},
-                     .absorbed = absorbed.data(),
-                     .absorbed_stride = kOutStride,
-                     .num_rows = kRows});
+      LatentQueries(context, {.queries = queries.data(),
+                              .query_stride = kStride,
+                              .num_heads = kHeads,
+                              .nope_dim = kNope,
+                              .rope_dim = kRope,
+                              .latent_dim = kLatent,
+                              .scale = 0.375f,
+                              .angles = angles.data(),
+                              .nope = nope,
+                              .absorbed = absorbed.data(),
+                              .absorbed_stride = kOutStride,
+                              .num_rows = kRows});
     });
     for (int row = 0; row < kRows; ++row) {
       for (int head = 0; head < kHeads; ++head) {
@@ -342,12 +343,15 @@ TEST_P(LatentTest, QueriesAreTurnedScaledAndEachHeadQuantisedAlone) {
         const float* query = before.data() + row * kStride + head * (kNope + kRope);
         for (int d = 0; d < kNope; ++d) want[d] = query[d] * 0.375f;
         for (int b = 0; b < 2; ++b) {
-          const auto* got = reinterpret_cast<const std::byte*>(nope.data()) +
-                            static_cast<size_t>((row * kHeads + head) * 2 + b) * block_bytes;
-          const ActivationBlock quantised = reference::Quantise(want + b * kQuantBlock);
-          const void* block = want + b * kQuantBlock;
-          if (format == ActivationFormat::kInt8) block = &quantised;
-          EXPECT_EQ(std::memcmp(got, block, block_bytes), 0) << row << " " << head << " " << b;
+          float* values = want + b * kQuantBlock;
+          const ActivationSlot got = nope.Slot(row, head * 2 + b);
+          const ActivationBlock first = reference::Quantise(values);
+          const void* block =
+              format == ActivationFormat::kF32 ? static_cast<void*>(values) : &first;
+          EXPECT_EQ(std::memcmp(got.data, block, block_bytes), 0) << row << " " << head << " " << b;
+          if (format != ActivationFormat::kInt16) continue;
+          const ActivationBlock second = reference::QuantiseRest(values, first);
+          EXPECT_EQ(std::memcmp(got.data + got.term_bytes, &second, block_bytes), 0) << row;
         }
         std::vector<float> turned(query + kNope, query + kNope + kRope);
         reference::Rotate(angles.data() + row * kRope, kRope, true, turned.data());

@@ -88,12 +88,11 @@ struct Inputs {
 };
 
 Inputs RandomInputs(ActivationFormat format, int64_t num_rows, int64_t k, uint32_t seed) {
-  const int64_t row_bytes = BlocksFor(k) * Activations::BlockBytes(format);
-  Inputs inputs = {AlignedBytes(num_rows * row_bytes), {}};
+  Inputs inputs = {AlignedBytes(num_rows * Activations::RowBytes(format, BlocksFor(k))), {}};
   inputs.view = {.format = format, .data = inputs.bytes.data(), .num_blocks = BlocksFor(k)};
   for (int64_t row = 0; row < num_rows; ++row) {
     const auto values = reference::Uniform(k, 2, seed + static_cast<uint32_t>(row));
-    StoreActivations(CpuKernelsFor(Isa::kAvx2), format, values.data(), k, inputs.view.row(row));
+    StoreActivations(CpuKernelsFor(Isa::kAvx2), values.data(), k, inputs.view.Slot(row, 0));
   }
   return inputs;
 }
@@ -134,14 +133,15 @@ std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const DType dtype : kAllTypes) {
     cases.push_back({dtype, ActivationFormat::kF32});
-    if (Info(dtype).quantised) cases.push_back({dtype, ActivationFormat::kInt8});
+    if (!Info(dtype).quantised) continue;
+    cases.push_back({dtype, ActivationFormat::kInt8});
+    cases.push_back({dtype, ActivationFormat::kInt16});
   }
   return cases;
 }
 
 std::string Name(const Case& c) {
-  return std::string(Info(c.weights).name) +
-         (c.activations == ActivationFormat::kInt8 ? " int8" : " f32");
+  return std::string(Info(c.weights).name) + " " + std::string(ActivationName(c.activations));
 }
 
 class MatmulTest : public testing::TestWithParam<Isa> {};
@@ -351,11 +351,11 @@ TEST_P(MatmulTest, PlainSegmentsOfAnyLengthArePaddedWithZeros) {
     const auto values = reference::Uniform(200, 2, 17);
     AlignedBytes bytes(packed.num_blocks * kQuantBlock * 4);
     const Activations x = {ActivationFormat::kF32, bytes.data(), packed.num_blocks};
-    std::byte* out = bytes.data();
+    int64_t block = 0;
     for (const Range& segment : segments) {
-      StoreActivations(CpuKernelsFor(GetParam()), x.format, values.data() + segment.begin,
-                       segment.size(), out);
-      out += BlocksFor(segment.size()) * Activations::BlockBytes(x.format);
+      StoreActivations(CpuKernelsFor(GetParam()), values.data() + segment.begin, segment.size(),
+                       x.Slot(0, block));
+      block += BlocksFor(segment.size());
     }
     const Product product = Multiply(GetParam(), packed, x, 1);
     for (int64_t n = 0; n < 20; ++n) {
@@ -383,15 +383,19 @@ TEST_P(MatmulTest, SegmentsWithScalesAreCutAtBlocksOf32) {
     const WeightRows weights = reference::RandomWeights(c.weights, 16, 512, 18);
     Packed packed = Pack(weights, segments);
     const Inputs whole = RandomInputs(c.activations, 2, 512, 19);
-    Inputs cut = {AlignedBytes(2 * packed.num_blocks * Activations::BlockBytes(c.activations)), {}};
+    Inputs cut = {AlignedBytes(2 * Activations::RowBytes(c.activations, packed.num_blocks)), {}};
     cut.view = {c.activations, cut.bytes.data(), packed.num_blocks};
     const int64_t block_bytes = Activations::BlockBytes(c.activations);
     for (int64_t row = 0; row < 2; ++row) {
-      std::byte* out = cut.view.row(row);
+      int64_t block = 0;
       for (const Range& segment : segments) {
-        const int64_t bytes = segment.size() / kQuantBlock * block_bytes;
-        std::memcpy(out, whole.view.row(row) + segment.begin / kQuantBlock * block_bytes, bytes);
-        out += bytes;
+        const ActivationSlot to = cut.view.Slot(row, block);
+        const ActivationSlot from = whole.view.Slot(row, segment.begin / kQuantBlock);
+        const int64_t blocks = segment.size() / kQuantBlock;
+        for (int term = 0; term < NumTerms(c.activations); ++term)
+          std::memcpy(to.data + term * to.term_bytes, from.data + term * from.term_bytes,
+                      blocks * block_bytes);
+        block += blocks;
       }
     }
     const Product product = Multiply(GetParam(), packed, cut.view, 2);
@@ -401,7 +405,7 @@ TEST_P(MatmulTest, SegmentsWithScalesAreCutAtBlocksOf32) {
         for (const Range& segment : segments)
           for (int64_t k = segment.begin; k < segment.end; ++k)
             expected += reference::WeightAt(weights, n, k).value() *
-                        static_cast<double>(reference::ActivationAt(whole.view, row, k));
+                        reference::ActivationAt(whole.view, row, k);
         ASSERT_NEAR(product.at(row, n), expected, 1e-4 + 1e-5 * std::fabs(expected)) << Name(c);
       }
     }
@@ -450,7 +454,7 @@ TEST_P(MatmulTest, TheLargestQuantsDoNotOverflow) {
         const std::vector<float> values(256, value);
         AlignedBytes bytes(8 * sizeof(ActivationBlock));
         const Activations x = {ActivationFormat::kInt8, bytes.data(), 8};
-        StoreActivations(CpuKernelsFor(GetParam()), x.format, values.data(), 256, x.data);
+        StoreActivations(CpuKernelsFor(GetParam()), values.data(), 256, x.Slot(0, 0));
         const Product product = Multiply(GetParam(), packed, x, 1);
         for (int64_t n = 0; n < 16; ++n)
           ASSERT_EQ(product.at(0, n), reference::SumBlocks(weights, n, x, 0, 0, 8))
@@ -495,7 +499,7 @@ TEST_P(MatmulTest, ANanOrInfinityInARowReachesAllOfItsOutputsAndNoOtherRow) {
       Inputs x = RandomInputs(c.activations, 5, 256, 22);
       auto values = reference::Uniform(256, 2, 23);
       values[77] = bad;
-      StoreActivations(CpuKernelsFor(GetParam()), c.activations, values.data(), 256, x.view.row(2));
+      StoreActivations(CpuKernelsFor(GetParam()), values.data(), 256, x.view.Slot(2, 0));
       const Product product = Multiply(GetParam(), packed, x.view, 5);
       for (int64_t row = 0; row < 5; ++row)
         for (int64_t n = 0; n < 16; ++n)
@@ -530,7 +534,7 @@ TEST(PackTileTest, PackedWeightsAreNoLargerThanTheFile) {
 TEST(MatmulDeathTest, BugsOfTheCallerEndTheProcess) {
   Packed plain = Pack(reference::RandomWeights(DType::kF16, 16, 64, 26));
   const Inputs int8 = RandomInputs(ActivationFormat::kInt8, 1, 64, 27);
-  EXPECT_DEATH(Multiply(Isa::kAvx2, plain, int8.view, 1), "F16 weights with int8 activations");
+  EXPECT_DEATH(Multiply(Isa::kAvx2, plain, int8.view, 1), "F16 weights with integer activations");
   const Inputs f32 = RandomInputs(ActivationFormat::kF32, 1, 64, 28);
   EXPECT_DEATH(Multiply(Isa::kAvx2, plain, f32.view, 1, {}, 1), "blocks end at 3");
   const std::vector<int32_t> begin = {0, 1, 2};

@@ -204,11 +204,28 @@ inline ActivationBlock Quantise(const float* values) {
   return block;
 }
 
+// The second term of 16 bits: what the first leaves.
+inline ActivationBlock QuantiseRest(const float* values, const ActivationBlock& first) {
+  float rest[kQuantBlock];
+  for (int i = 0; i < kQuantBlock; ++i)
+    rest[i] = std::fma(-first.scale, static_cast<float>(first.values[i]), values[i]);
+  return Quantise(rest);
+}
+
+// Block `b` of a term of an integer row.
+inline const ActivationBlock& BlockOf(const Activations& x, int64_t row, int term, int64_t b) {
+  return reinterpret_cast<const ActivationBlock*>(x.row(row))[term * x.num_blocks + b];
+}
+
 // The value of activation k of a row as the product sees it.
-inline float ActivationAt(const Activations& x, int64_t row, int64_t k) {
+inline double ActivationAt(const Activations& x, int64_t row, int64_t k) {
   if (x.format == ActivationFormat::kF32) return reinterpret_cast<const float*>(x.row(row))[k];
-  const auto& block = reinterpret_cast<const ActivationBlock*>(x.row(row))[k / kQuantBlock];
-  return block.scale * static_cast<float>(block.values[k % kQuantBlock]);
+  double value = 0;
+  for (int term = 0; term < NumTerms(x.format); ++term) {
+    const ActivationBlock& block = BlockOf(x, row, term, k / kQuantBlock);
+    value += static_cast<double>(block.scale) * block.values[k % kQuantBlock];
+  }
+  return value;
 }
 
 // Weights [out row n][k] and activations given element by element; returns the sum and, for
@@ -219,28 +236,27 @@ struct DoubleSum {
 inline DoubleSum Dot(const WeightRows& weights, int64_t n, const Activations& x, int64_t row) {
   DoubleSum result;
   for (int64_t k = 0; k < weights.k; ++k) {
-    const double product =
-        WeightAt(weights, n, k).value() * static_cast<double>(ActivationAt(x, row, k));
+    const double product = WeightAt(weights, n, k).value() * ActivationAt(x, row, k);
     result.sum += product;
     result.magnitude += std::fabs(product);
   }
   return result;
 }
 
-// Blocks [begin, end) of one output element exactly in the order of matmul.h.
-inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& x, int64_t row,
-                       int64_t begin, int64_t end) {
+// One term of SumBlocks.
+inline float SumTerm(const WeightRows& weights, int64_t n, const Activations& x, int64_t row,
+                     int term, int64_t begin, int64_t end) {
   float acc = 0;
   for (int64_t b = begin; b < end; ++b) {
     if (x.format == ActivationFormat::kF32) {
       for (int64_t k = b * kQuantBlock; k < (b + 1) * kQuantBlock; ++k) {
         const Weight w = WeightAt(weights, n, k);
         const auto value = static_cast<float>(w.value());  // double holds it exactly
-        acc = std::fma(value, ActivationAt(x, row, k), acc);
+        acc = std::fma(value, static_cast<float>(ActivationAt(x, row, k)), acc);
       }
       continue;
     }
-    const auto& block = reinterpret_cast<const ActivationBlock*>(x.row(row))[b];
+    const ActivationBlock& block = BlockOf(x, row, term, b);
     int dot = 0;
     Weight w;
     for (int i = 0; i < kQuantBlock; ++i) {
@@ -253,6 +269,14 @@ inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& 
     if (has_min) acc = std::fma(w.min, block.scaled_sum, acc);
   }
   return acc;
+}
+
+// Blocks [begin, end) of one output element exactly in the order of matmul.h: a leaf.
+inline float SumBlocks(const WeightRows& weights, int64_t n, const Activations& x, int64_t row,
+                       int64_t begin, int64_t end) {
+  const float sum = SumTerm(weights, n, x, row, 0, begin, end);
+  if (NumTerms(x.format) == 1) return sum;
+  return sum + SumTerm(weights, n, x, row, 1, begin, end);
 }
 
 inline float SumTree(const WeightRows& weights, int64_t n, const Activations& x, int64_t row,

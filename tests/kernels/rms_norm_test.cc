@@ -37,8 +37,8 @@ Normed Norm(Isa isa, const std::vector<float>& x, int64_t stride, const std::vec
       .eps = kEps,
       .out_f32 = {ActivationFormat::kF32, reinterpret_cast<std::byte*>(out.f32.data()),
                   out.num_blocks},
-      .out_int8 = {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(out.int8.data()),
-                   out.num_blocks}};
+      .out_quantised = {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(out.int8.data()),
+                        out.num_blocks}};
   NewTeam(1, isa)->Run([&](const Context& context) { RmsNorm(context, args, {0, num_rows}); });
   return out;
 }
@@ -122,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Isas, ActivationsTest, testing::ValuesIn(IsasOfThisMach
 
 ActivationBlock QuantiseOne(Isa isa, const std::vector<float>& values) {
   ActivationBlock block;
-  StoreActivations(CpuKernelsFor(isa), ActivationFormat::kInt8, values.data(),
-                   static_cast<int64_t>(values.size()), reinterpret_cast<std::byte*>(&block));
+  StoreActivations(CpuKernelsFor(isa), values.data(), static_cast<int64_t>(values.size()),
+                   {ActivationFormat::kInt8, reinterpret_cast<std::byte*>(&block), 0});
   return block;
 }
 
@@ -139,14 +139,37 @@ TEST_P(ActivationsTest, QuantisesToTheNearestOf255Steps) {
   }
 }
 
+// A value far above its neighbours costs them what 8 bits hold, not what 16 do.
+TEST_P(ActivationsTest, TheSecondTermOf16BitsIsWhatTheFirstLeaves) {
+  constexpr int kBlocks = 3;
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    std::vector<float> values = reference::Uniform(kBlocks * kQuantBlock, 1, seed);
+    values[40] = 300;
+    std::vector<ActivationBlock> bytes(2 * 2 * kBlocks);
+    const Activations rows = {ActivationFormat::kInt16, reinterpret_cast<std::byte*>(bytes.data()),
+                              kBlocks};
+    StoreActivations(CpuKernelsFor(GetParam()), values.data(), kBlocks * kQuantBlock,
+                     rows.Slot(1, 0));
+    for (int b = 0; b < kBlocks; ++b) {
+      const ActivationBlock first = reference::Quantise(values.data() + b * kQuantBlock);
+      const auto second = reference::QuantiseRest(values.data() + b * kQuantBlock, first);
+      ASSERT_EQ(std::memcmp(&reference::BlockOf(rows, 1, 0, b), &first, sizeof first), 0) << b;
+      ASSERT_EQ(std::memcmp(&reference::BlockOf(rows, 1, 1, b), &second, sizeof second), 0) << b;
+      for (int i = 0; i < kQuantBlock; ++i)
+        ASSERT_NEAR(reference::ActivationAt(rows, 1, b * kQuantBlock + i),
+                    values[b * kQuantBlock + i], first.scale / 254 * 0.51);
+    }
+  }
+}
+
 TEST_P(ActivationsTest, PadsAShardWithZeros) {
   for (int n = 1; n < kQuantBlock; ++n) {
     const auto values = reference::Uniform(n, 1, 9);  // nothing behind it: ASan watches the reads
     const ActivationBlock block = QuantiseOne(GetParam(), values);
     for (int i = n; i < kQuantBlock; ++i) ASSERT_EQ(block.values[i], 0) << n;
     float plain[kQuantBlock];
-    StoreActivations(CpuKernelsFor(GetParam()), ActivationFormat::kF32, values.data(), n,
-                     reinterpret_cast<std::byte*>(plain));
+    StoreActivations(CpuKernelsFor(GetParam()), values.data(), n,
+                     {ActivationFormat::kF32, reinterpret_cast<std::byte*>(plain), 0});
     for (int i = 0; i < kQuantBlock; ++i) ASSERT_EQ(plain[i], i < n ? values[i] : 0) << n;
   }
 }

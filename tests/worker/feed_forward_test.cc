@@ -103,7 +103,7 @@ class ExpertNetworkTest : public testing::TestWithParam<ExpertCase> {
         LoadRankWeights(*checkpoint_, config_, plan.ranks[rank], **team, [](int64_t, int64_t) {});
     EXPECT_TRUE(weights.ok()) << weights.status();
     RankSums sums(plan, rank, true);
-    ExpertNetwork experts(config_, plan, rank, false, sums);
+    ExpertNetwork experts(config_, plan, rank, ActivationFormat::kF32, sums);
     EXPECT_TRUE(experts.Allocate(num_rows, kModelDim, num_threads).ok());
     EXPECT_TRUE(
         sums.Allocate(num_rows, kModelDim, experts.sum().tree.scratch_floats(), num_threads).ok());
@@ -111,7 +111,7 @@ class ExpertNetworkTest : public testing::TestWithParam<ExpertCase> {
     const Normed normed = {
         .f32 = {ActivationFormat::kF32, reinterpret_cast<std::byte*>(rows.data()),
                 kRowFloats / kQuantBlock},
-        .int8 = {}};
+        .quantised = {}};
     (*team)->Run([&](const Context& context) {
       experts.Add(context, weights->threads[context.thread()].layers[0], weights->layers[0], normed,
                   num_rows, target.data());

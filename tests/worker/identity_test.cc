@@ -34,8 +34,10 @@ TEST(ModelIdentityTest, WhateverChangesTheKvChangesTheRoot) {
   config.ropes[0].inverse_frequency[1] = 0.2;
   roots.insert(RootOf(config, options));
   ResolvedRankOptions other = options;
-  other.int8_activations = true;
-  roots.insert(RootOf(Config(), other));
+  for (const ActivationFormat format : {ActivationFormat::kInt8, ActivationFormat::kInt16}) {
+    other.activations = format;
+    roots.insert(RootOf(Config(), other));
+  }
   other = options;
   other.kv_dtype = DType::kF16;
   roots.insert(RootOf(Config(), other));
@@ -45,7 +47,7 @@ TEST(ModelIdentityTest, WhateverChangesTheKvChangesTheRoot) {
   other = options;
   other.options.block_tokens = 32;
   roots.insert(RootOf(Config(), other));
-  EXPECT_EQ(roots.size(), 9u);
+  EXPECT_EQ(roots.size(), 10u);
 }
 
 TEST(ModelIdentityTest, RanksThreadsAndLimitsDoNotChangeTheRoot) {

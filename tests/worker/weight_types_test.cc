@@ -165,8 +165,12 @@ std::map<int32_t, std::string> LogitsOf(const std::string& path, int size,
 TEST(WeightTypesTest, AModelOfAnyGgufTypeHasTheBitsOfItsValuesOnAnyNumberOfRanks) {
   struct Case {
     DType dtype;
+      EXPECT_EQ(LogitsOf(quantised, size, "int16"), int16)
+          << Info(c.dtype).name << " ranks " << size;
     uint32_t number;  // in GGUF
   };
+    EXPECT_NE(int16, expected) << Info(c.dtype).name;
+    EXPECT_NE(int16, int8) << Info(c.dtype).name;
   TemporaryFolder folder;
   for (const Case& c : {Case{DType::kQ4_0, 2}, Case{DType::kQ4_1, 3}, Case{DType::kQ5_0, 6},
                         Case{DType::kQ5_1, 7}, Case{DType::kQ8_0, 8}, Case{DType::kQ4_K, 12},
@@ -176,7 +180,7 @@ TEST(WeightTypesTest, AModelOfAnyGgufTypeHasTheBitsOfItsValuesOnAnyNumberOfRanks
     const std::string quantised =
         folder.Write("quantised.gguf", GgufModel(c.dtype, c.number, false).File());
     const auto expected = LogitsOf(floats, 1);
-    const auto int8 = LogitsOf(quantised, 1, "int8");
+    const auto int8 = LogitsOf(quantised, 1, "int8"), int16 = LogitsOf(quantised, 1, "int16");
     for (int size = 1; size <= 4; ++size) {
       EXPECT_EQ(LogitsOf(quantised, size), expected) << Info(c.dtype).name << " ranks " << size;
       EXPECT_EQ(LogitsOf(quantised, size, "int8"), int8) << Info(c.dtype).name << " ranks " << size;
