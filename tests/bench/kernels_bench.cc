@@ -1,6 +1,7 @@
-// Rates of the matrix product by weight type, activation format and number of rows: GB/s of packed
-// weights and GFLOP/s, so that each line shows its share of what the machine can do. One thread, in
-// one sweep over matrices larger than the caches together.
+// Rates of the kernels, one thread. The matrix product by weight type, activation format and number
+// of rows: GB/s of packed weights and GFLOP/s, so that each line shows its share of what the
+// machine can do, in one sweep over matrices larger than the caches together. Attention by
+// sequences, rows of each and tokens of context.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/memory_bandwidth.h"
 #include "benchmark/benchmark.h"
 #include "kernels/context.h"
 #include "kernels/cpu_kernels.h"
@@ -110,24 +112,32 @@ void Norm(benchmark::State& state, Isa isa) {
                             benchmark::Counter::kIsRate};
 }
 
-// `state.range(0)` sequences of `state.range(1)` rows each over one context that they share.
-void Attention(benchmark::State& state, DType dtype, Isa isa) {
-  constexpr int kContext = 4096;
-  const AttentionShape shape = {.num_heads = 9, .num_kv_heads = 3, .head_dim = 64};
+// What one thread reads from memory, in bytes a second.
+double ReadBandwidth() {
+  static const absl::StatusOr<double> bandwidth = MeasureReadBandwidth(1);
+  CHECK_OK(bandwidth.status());
+  return *bandwidth;
+}
+
+// `state.range(0)` sequences of `state.range(1)` rows each over one context of `state.range(2)`
+// tokens that they share. Beside the arithmetic: the bytes of a layer's context, each read once for
+// all heads that share it, and which share of the memory's bandwidth it is to read them so fast.
+void Attention(benchmark::State& state, const AttentionShape& shape, DType dtype, Isa isa) {
   const auto num_sequences = state.range(0), num_rows = state.range(1);
-  const AttentionTokens tokens = AttentionTokens::Random(shape, kContext, dtype, 1);
-  AttentionPool pool(shape, dtype, 32, kContext / 32);
+  const auto num_tokens = static_cast<int>(state.range(2));
+  const AttentionTokens tokens = AttentionTokens::Random(shape, num_tokens, dtype, 1);
+  AttentionPool pool(shape, dtype, 32, num_tokens / 32);
   std::vector<int32_t> table;
-  pool.Append(tokens, 0, kContext, &table);
+  pool.Append(tokens, 0, num_tokens, &table);
   std::vector<AttentionSequence> sequences;
   for (int64_t i = 0; i < num_sequences; ++i)
     sequences.push_back({.block_table = table.data(),
                          .first_row = i * num_rows,
-                         .first_position = static_cast<int32_t>(kContext - num_rows),
+                         .first_position = static_cast<int32_t>(num_tokens - num_rows),
                          .num_rows = static_cast<int32_t>(num_rows)});
   const int64_t total_rows = num_sequences * num_rows;
   Activations out = {.format = ActivationFormat::kF32,
-                     .num_blocks = shape.num_heads * BlocksFor(shape.head_dim)};
+                     .num_blocks = shape.num_heads * BlocksFor(shape.value_dim())};
   std::vector<std::byte> bytes(total_rows * out.row_bytes() + 64);
   out.data = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
   const AttentionPlan plan =
@@ -137,23 +147,35 @@ void Attention(benchmark::State& state, DType dtype, Isa isa) {
                               .query_stride = int64_t{shape.num_heads} * shape.head_dim,
                               .num_heads = shape.num_heads,
                               .head_dim = shape.head_dim,
+                              .value_dim = shape.latent_value_dim,
                               .plan = &plan,
                               .out = out};
   const auto scratch = AttentionScratch::Create({.num_threads = 1,
                                                  .max_rows = total_rows,
                                                  .max_sequences = num_sequences,
-                                                 .max_context = kContext,
+                                                 .max_context = num_tokens,
                                                  .num_heads = shape.num_heads,
                                                  .num_kv_heads = shape.num_kv_heads,
-                                                 .head_dim = shape.head_dim});
+                                                 .head_dim = shape.head_dim,
+                                                 .value_dim = shape.value_dim(),
+                                                 .layout = pool.layer().layout});
   auto team = ThreadTeam::Create({.num_threads = 1, .isa = isa});
   CHECK_OK(team.status());
   (*team)->Run([&](const Context& context) {
     for (auto _ : state) PagedAttention(context, args, *scratch);
   });
-  state.counters["GFLOP/s"] = {static_cast<double>(state.iterations() * total_rows) * 4e-9 *
-                                   shape.num_heads * shape.head_dim * kContext,
-                               benchmark::Counter::kIsRate};
+  const auto count = static_cast<double>(state.iterations());
+  const auto rate = benchmark::Counter::kIsRate;
+  const double elements =
+      shape.latent_value_dim > 0 ? 1 : 2;  // a token leaves, for each head's dim
+  const double bytes =
+      elements * shape.num_kv_heads * shape.head_dim * Info(dtype).block_bytes * num_tokens;
+  state.counters["GFLOP/s"] = {count * 2e-9 * static_cast<double>(total_rows) * shape.num_heads *
+                                   (shape.head_dim + shape.value_dim()) * num_tokens,
+                               rate};
+  state.counters["MB"] = bytes / 1e6;
+  state.counters["GB/s"] = {count * bytes / 1e9, rate};
+  state.counters["of memory"] = {count * bytes / ReadBandwidth(), rate};
 }
 
 void SyncOfAllThreads(benchmark::State& state) {
@@ -192,13 +214,25 @@ void Register() {
   }
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::string name = "attention/" + std::string(Info(dtype).name);
-    benchmark::RegisterBenchmark(name.c_str(), Attention, dtype, BestIsa())
-        ->Args({1, 1})
-        ->Args({1, 4})
-        ->Args({4, 1})
-        ->Args({4, 4})
-        ->Args({16, 1})
-        ->Args({1, 16});
+    constexpr AttentionShape kGrouped = {.num_heads = 9, .num_kv_heads = 3, .head_dim = 64};
+    benchmark::RegisterBenchmark(name.c_str(), Attention, kGrouped, dtype, BestIsa())
+        ->Args({1, 1, 4096})
+        ->Args({1, 4, 4096})
+        ->Args({4, 1, 4096})
+        ->Args({4, 4, 4096})
+        ->Args({16, 1, 4096})
+        ->Args({1, 16, 4096});
+  }
+  // Latent attention of DeepSeek's shape: the heads of a rank that holds all of V2-Lite's, or an
+  // eighth of V3's, and all of V3's. Each reads a token's one vector of 512 + 64 elements.
+  for (const int heads : {16, 128}) {
+    const AttentionShape latent = {
+        .num_heads = heads, .num_kv_heads = 1, .head_dim = 576, .latent_value_dim = 512};
+    const std::string name = "latent_attention/F16/heads:" + std::to_string(heads);
+    benchmark::RegisterBenchmark(name.c_str(), Attention, latent, DType::kF16, BestIsa())
+        ->Args({1, 1, 4096})
+        ->Args({1, 1, 32768})
+        ->Args({1, 16, 4096});
   }
   benchmark::RegisterBenchmark("rms_norm", Norm, BestIsa())->Arg(576)->Arg(4096);
   benchmark::RegisterBenchmark("sync", SyncOfAllThreads)->Arg(2)->Arg(4)->UseRealTime();
