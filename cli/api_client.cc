@@ -80,6 +80,8 @@ RankView MakeRank(const v1::StatusResponse::Rank& wire) {
           .address = wire.address(),
           .pid = wire.pid(),
           .weight_bytes = wire.weight_bytes(),
+          .read_bytes = wire.read_bytes(),
+          .kv_bytes = wire.kv_bytes(),
           .threads = wire.threads(),
           .loading = wire.loading(),
           .heard_seconds_ago = wire.heard_seconds_ago()};

@@ -44,7 +44,7 @@ struct AnswerCallbacks {
 struct RankView {
   int32_t rank = 0;
   std::string state{}, worker{}, host{}, address{};
-  int64_t pid = 0, weight_bytes = 0;
+  int64_t pid = 0, weight_bytes = 0, read_bytes = 0, kv_bytes = 0;
   int32_t threads = 0;
   double loading = 0, heard_seconds_ago = 0;
 };

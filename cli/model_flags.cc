@@ -46,8 +46,9 @@ void AddEngineFlags(EngineFlags* flags, FlagTable* table) {
   table->Add("chunk", &flags->chunk, 0, 16384, "rows of a step at most; 0 is the default, 512");
   table->Add("context", &flags->context_tokens, 0, 1 << 27,
              "longest sequence in tokens; 0 is the model's");
-  table->AddBytes("kv-memory", &flags->kv_memory_bytes,
-                  "block pool per rank, such as 2GiB; by default what is needed");
+  table->AddBytes(
+      "kv-memory", &flags->kv_memory_bytes,
+      "block pool per rank, such as 2GiB; by default what is needed, served at most 1GiB");
 }
 
 void AddSamplingFlags(SamplingFlags* flags, FlagTable* table) {

@@ -26,7 +26,9 @@ json RankJson(const RankView& rank) {
           {"threads", rank.threads},
           {"loading", rank.loading},
           {"heard_seconds_ago", rank.heard_seconds_ago},
-          {"weight_bytes", rank.weight_bytes}};
+          {"weight_bytes", rank.weight_bytes},
+          {"read_bytes", rank.read_bytes},
+          {"kv_bytes", rank.kv_bytes}};
 }
 
 json EngineJson(const EngineView& engine) {
@@ -82,9 +84,11 @@ void PrintRank(const RankView& rank) {
   }
   const std::string loading =
       rank.state == "loading" ? absl::StrFormat(" %.0f %%", 100 * rank.loading) : std::string();
-  std::printf("  rank %d  %s%s  %s  address %s  threads %d  %.1f MiB of weights\n", rank.rank,
-              rank.state.c_str(), loading.c_str(), rank.worker.c_str(), rank.address.c_str(),
-              rank.threads, static_cast<double>(rank.weight_bytes) / (1 << 20));
+  constexpr double kMiB = 1 << 20;
+  std::printf("  rank %d  %s%s  %s  address %s  threads %d\n", rank.rank, rank.state.c_str(),
+              loading.c_str(), rank.worker.c_str(), rank.address.c_str(), rank.threads);
+  std::printf("          %.1f MiB of weights, from %.1f MiB of the files; block pool %.1f MiB\n",
+              rank.weight_bytes / kMiB, rank.read_bytes / kMiB, rank.kv_bytes / kMiB);
 }
 
 void PrintStatus(const StatusView& status) {

@@ -91,7 +91,7 @@ struct RankStatus {
   int32_t threads = 0;
   double loading = 0;  // 0..1
   absl::Duration heard_ago = absl::ZeroDuration();
-  int64_t weight_bytes = 0;
+  int64_t weight_bytes = 0, read_bytes = 0, kv_bytes = 0;
 };
 
 struct GroupStatus {

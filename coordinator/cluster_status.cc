@@ -80,7 +80,9 @@ RankStatus Cluster::StatusOf(const Member& member, absl::Time now) const {
           .threads = member.loaded.threads,
           .loading = Loading(member),
           .heard_ago = now - member.last_heard,
-          .weight_bytes = member.loaded.weight_bytes};
+          .weight_bytes = member.loaded.weight_bytes,
+          .read_bytes = member.loaded.read_bytes,
+          .kv_bytes = member.loaded.kv_bytes};
 }
 
 ClusterStatus Cluster::Status(absl::Time now) const {

@@ -97,6 +97,8 @@ void EncodeRank(const RankStatus& rank, v1::StatusResponse::Rank* wire) {
   wire->set_loading(rank.loading);
   wire->set_heard_seconds_ago(absl::ToDoubleSeconds(rank.heard_ago));
   wire->set_weight_bytes(rank.weight_bytes);
+  wire->set_read_bytes(rank.read_bytes);
+  wire->set_kv_bytes(rank.kv_bytes);
 }
 
 void EncodeEngine(const GroupStatus& group, v1::EngineStats* wire) {

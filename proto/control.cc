@@ -118,6 +118,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::LoadProgress& wire) {
 
 void Put(const LoadedMessage& from, v1::WorkerMessage* to) {
   to->mutable_loaded()->set_weight_bytes(from.weight_bytes);
+  to->mutable_loaded()->set_read_bytes(from.read_bytes);
+  to->mutable_loaded()->set_kv_bytes(from.kv_bytes);
   to->mutable_loaded()->set_threads(from.threads);
   to->mutable_loaded()->set_max_request_tokens(from.max_request_tokens);
   to->mutable_loaded()->set_identity(from.identity);
@@ -125,11 +127,15 @@ void Put(const LoadedMessage& from, v1::WorkerMessage* to) {
 
 absl::StatusOr<WorkerMessage> Read(const v1::Loaded& wire) {
   RETURN_IF_ERROR(CheckCount("weight_bytes", wire.weight_bytes()));
+  RETURN_IF_ERROR(CheckCount("read_bytes", wire.read_bytes()));
+  RETURN_IF_ERROR(CheckCount("kv_bytes", wire.kv_bytes()));
   RETURN_IF_ERROR(CheckRange("threads", wire.threads(), 1, 4096));
   RETURN_IF_ERROR(CheckRange("max_request_tokens", wire.max_request_tokens(), 1,
                              std::numeric_limits<int32_t>::max()));
   RETURN_IF_ERROR(CheckText("identity", wire.identity(), kMaxControlNameBytes));
   return LoadedMessage{.weight_bytes = wire.weight_bytes(),
+                       .read_bytes = wire.read_bytes(),
+                       .kv_bytes = wire.kv_bytes(),
                        .threads = wire.threads(),
                        .max_request_tokens = wire.max_request_tokens(),
                        .identity = wire.identity()};

@@ -49,7 +49,9 @@ struct LoadingMessage {
 };
 
 struct LoadedMessage {
-  int64_t weight_bytes = 0;
+  int64_t weight_bytes = 0;  // repacked, in memory
+  int64_t read_bytes = 0;    // of the model's files
+  int64_t kv_bytes = 0;      // of the block pool
   int32_t threads = 0;
   int32_t max_request_tokens = 0;
   std::string identity{};  // root of the KV identity: weights and settings; equal on every rank

@@ -82,6 +82,8 @@ void RankHost::DoLoad(const AssignMessage& assignment, uint64_t load) {
   }
   assignment_ = assignment;
   callbacks_.on_loaded(load, LoadedMessage{.weight_bytes = loaded_.rank->weight_bytes(),
+                                           .read_bytes = loaded_.rank->read_bytes(),
+                                           .kv_bytes = loaded_.kv_bytes,
                                            .threads = loaded_.num_threads,
                                            .max_request_tokens = loaded_.max_request_tokens,
                                            .identity = loaded_.identity});

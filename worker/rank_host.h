@@ -29,6 +29,7 @@ struct LoadedRank {
   int32_t num_threads = 1;
   std::string identity;  // root of the KV identity
   int32_t max_request_tokens = 0;
+  int64_t kv_bytes = 0;  // of the block pool
 };
 using RankLoader = std::function<absl::StatusOr<LoadedRank>(
     const AssignMessage& assignment, std::function<void(const Rank::LoadProgress&)> on_progress)>;

@@ -110,6 +110,7 @@ absl::StatusOr<LoadedRank> Load(const Checkpoint& checkpoint, const ModelConfig&
   scheduler.identity_root = loaded.identity;
   loaded.max_message_bytes = resolved.max_message_bytes;
   loaded.num_threads = resolved.options.num_threads;
+  loaded.kv_bytes = pool_bytes;
   loaded.max_request_tokens = static_cast<int32_t>(
       std::min<int64_t>(scheduler.context_length, MaxTokensInPool(PoolOptions(scheduler))));
   LOG(INFO) << "rank.loaded rank=" << assignment.rank << " size=" << assignment.size
