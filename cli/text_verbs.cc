@@ -125,7 +125,8 @@ int RunInspect(const Arguments& arguments) {
   flags.Add("json", &as_json, "one JSON object");
   const ParsedVerb parsed = ParseVerb(
       "usage: cairn inspect FILE|FOLDER [--json]\n"
-      "Lists metadata, tensors and sizes of a GGUF file, a safetensors file or a model folder.\n"
+      "Lists metadata, tensors and sizes of a GGUF file, a safetensors file or a model folder;\n"
+      "of a config.json without its weights what the model would be.\n"
       "Exits with 1 for files that must be refused.",
       &flags, arguments, 1);
   if (parsed.done) return parsed.exit_status;

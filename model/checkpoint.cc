@@ -127,11 +127,20 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
     RETURN_IF_ERROR(Annotate(checkpoint->OpenGguf(std::move(file)), path));
   } else if (IsSafetensors(file.bytes()) || path.ends_with(".safetensors")) {
     RETURN_IF_ERROR(Annotate(checkpoint->OpenSafetensors(std::move(file)), path));
+  } else if (path.ends_with(".json")) {
+    checkpoint->format_ = CheckpointFormat::kSafetensors;
+    RETURN_IF_ERROR(checkpoint->ReadConfig(path));
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": neither GGUF nor safetensors, by its first bytes"));
   }
   return checkpoint;
+}
+
+absl::Status Checkpoint::ReadConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(*config_, ReadJsonFile(path, kConfigLimits));
+  if (config_->is_object()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
 }
 
 absl::Status Checkpoint::OpenGguf(MappedFile file) {
@@ -187,10 +196,7 @@ absl::Status Checkpoint::OpenDirectory() {
   if (!Exists(config_path)) {
     return absl::NotFoundError(absl::StrCat(path_, ": the directory has no config.json"));
   }
-  ASSIGN_OR_RETURN(*config_, ReadJsonFile(config_path, kConfigLimits));
-  if (!config_->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(config_path, ": not a JSON object"));
-  }
+  RETURN_IF_ERROR(ReadConfig(config_path));
   const std::string generation_path = path_ + "/generation_config.json";
   if (Exists(generation_path)) {
     ASSIGN_OR_RETURN(*generation_config_, ReadJsonFile(generation_path, kConfigLimits));

@@ -1,6 +1,7 @@
 // A model's files, opened and checked: GGUF, whole or any part of a split model (the others lie
 // beside it), one safetensors file, or a directory with config.json and safetensors (one file, or
-// shards and their index).
+// shards and their index). A config.json alone is a checkpoint without tensors: what a model would
+// need can be said before its weights are there.
 //
 // Files are mapped, not read: a tensor is a view into the file, so a rank touches only the bytes it
 // needs. Every header field is taken as hostile: sizes are computed with checked arithmetic and
@@ -78,7 +79,7 @@ class Checkpoint {
 
   // GGUF's typed key-values, of a split model those of its first part; empty for safetensors.
   const Metadata& metadata() const { return metadata_; }
-  // config.json and generation_config.json of a directory; null values otherwise.
+  // config.json, and generation_config.json of a directory; null values otherwise.
   const nlohmann::json& config() const { return *config_; }
   const nlohmann::json& generation_config() const { return *generation_config_; }
 
@@ -90,6 +91,7 @@ class Checkpoint {
   absl::Status OpenGguf(MappedFile file);
   absl::Status OpenGgufParts(const GgufSplit& split);
   absl::Status OpenSafetensors(MappedFile file);
+  absl::Status ReadConfig(const std::string& path);
   absl::Status OpenDirectory();
   absl::Status OpenDirectoryTensors();
   absl::Status OpenShards(const std::string& index_path);

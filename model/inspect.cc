@@ -76,7 +76,8 @@ Json AttentionJson(const ModelConfig& config) {
           {"score_cap", config.score_cap},
           {"qk_norm", config.qk_norm},
           {"latent_dim", config.mla.latent_dim},
-          {"cached_values_per_token", CachedValuesPerToken(config)}};
+          {"cached_values_per_token", CachedValues(config, 1)},
+          {"cached_values_of_context", CachedValues(config, config.context_length)}};
 }
 
 Json ExpertsJson(const ModelConfig& config) {
@@ -149,8 +150,9 @@ Listing MakeListing(const Checkpoint& checkpoint) {
   json["model"] = nullptr;
   json["problem"] = nullptr;
   const absl::StatusOr<ModelConfig> config = LoadModelConfig(checkpoint);
+  const bool has_weights = !checkpoint.files().empty();
   const absl::Status problem =
-      config.ok() ? ValidateWeights(checkpoint, *config).status() : config.status();
+      config.ok() && has_weights ? ValidateWeights(checkpoint, *config).status() : config.status();
   if (problem.ok()) {
     json["model"] = ModelJson(*config);
   } else {

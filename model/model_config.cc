@@ -364,11 +364,15 @@ absl::StatusOr<ModelConfig> LoadJson(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-int64_t CachedValuesPerToken(const ModelConfig& config) {
-  const int64_t of_layer = config.attention == AttentionKind::kMla
+int64_t CachedValues(const ModelConfig& config, int64_t num_tokens) {
+  const int64_t of_token = config.attention == AttentionKind::kMla
                                ? config.mla.cached_dim()
                                : int64_t{2} * config.num_kv_heads * config.head_dim;
-  return config.num_layers * of_layer;
+  int64_t tokens_of_layers = 0;
+  for (const LayerConfig& layer : config.layers)
+    tokens_of_layers +=
+        layer.window == 0 ? num_tokens : std::min<int64_t>(num_tokens, layer.window);
+  return tokens_of_layers * of_token;
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const Checkpoint& checkpoint) {

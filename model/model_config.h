@@ -196,8 +196,9 @@ struct ModelConfig {
 // architecture or a setting that the graph does not have, naming it and what is known.
 absl::StatusOr<ModelConfig> LoadModelConfig(const Checkpoint& checkpoint);
 
-// Values that a token leaves in the cache, of all layers and heads, before any padding.
-int64_t CachedValuesPerToken(const ModelConfig& config);
+// Values that the cache needs to continue a sequence of num_tokens, of all layers and heads, before
+// any padding: a layer with a window keeps what lies inside it.
+int64_t CachedValues(const ModelConfig& config, int64_t num_tokens);
 
 // Every field that changes a value the model computes, in one canonical text: two configs with
 // equal texts and equal weights compute the same. For the identity of KV blocks.

@@ -1,10 +1,15 @@
 #include "model/inspect.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/model/gguf_writer.h"
 #include "tests/model/safetensors_writer.h"
 
@@ -55,12 +60,25 @@ TEST(InspectTest, SaysHowAModelAttendsAndWhatATokenLeavesInTheCache) {
   EXPECT_EQ(windows["kind"], "grouped");
   EXPECT_EQ(windows["windows"], nlohmann::json({32, 32, 0, 32}));
   EXPECT_EQ(windows["cached_values_per_token"], 4 * 2 * 24);  // layers, keys and values, one head
+  const int context = model("gemma3")["context_length"];
+  EXPECT_EQ(windows["cached_values_of_context"], (3 * 32 + context) * 2 * 24);
   const nlohmann::json latent = model("deepseek_v3");
   EXPECT_EQ(latent["attention"]["kind"], "latent");
   EXPECT_EQ(latent["attention"]["cached_values_per_token"], 2 * (32 + 8));
   EXPECT_EQ(latent["experts"]["count"], 8);
   EXPECT_EQ(latent["experts"]["shared_ffn_dim"], 32);
   EXPECT_TRUE(model("qwen3")["experts"].is_null());
+}
+
+TEST(InspectTest, AConfigWithoutItsWeightsSaysWhatTheModelWouldBe) {
+  const std::string family = absl::StrCat(CAIRN_TEST_DATA, "/golden/models/qwen3/f32");
+  const nlohmann::json alone = InspectJson(family + "/config.json");
+  EXPECT_EQ(alone["model"], InspectJson(family)["model"]);
+  EXPECT_EQ(alone["num_tensors"], 0);
+  TemporaryFolder folder;
+  EXPECT_FALSE(InspectModel(folder.Write("config.json", "[1]"), InspectFormat::kText).ok());
+  const std::string unknown = folder.Write("unknown.json", R"({"architectures": ["Other"]})");
+  EXPECT_THAT(InspectJson(unknown)["problem"].get<std::string>(), HasSubstr("Other"));
 }
 
 TEST(InspectTest, ListsASoundFileThatCannotBeRunWithTheReason) {
@@ -101,6 +119,28 @@ TEST(InspectTest, ShowsADirectorysConfig) {
   EXPECT_EQ(json["format"], "safetensors");
   EXPECT_EQ(json["config"]["dtype"], "bfloat16");
   EXPECT_TRUE(json["problem"].is_null());
+}
+
+// Sizes as published configs state them; a value takes 2 bytes.
+TEST(InspectTest, TheReadmesTableOfCachesIsWhatTheProgramComputes) {
+  std::ifstream file(absl::StrCat(CAIRN_TEST_DATA, "/../README.md"));
+  const std::string readme((std::istreambuf_iterator<char>(file)), {});
+  int num_models = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(absl::StrCat(CAIRN_TEST_DATA, "/golden/configs"))) {
+    const nlohmann::json json = InspectJson(entry.path().string());
+    ASSERT_TRUE(json["problem"].is_null()) << json["problem"];
+    const nlohmann::json& model = json["model"];
+    const nlohmann::json& attention = model["attention"];
+    const double token_bytes = 2 * attention["cached_values_per_token"].get<double>();
+    const double context_bytes = 2 * attention["cached_values_of_context"].get<double>();
+    const std::string row = absl::StrFormat(
+        "| %s | %.1f KiB | %.2f GiB of %d tokens |", entry.path().stem().string(),
+        token_bytes / 1024, context_bytes / (1 << 30), model["context_length"].get<int>());
+    EXPECT_THAT(readme, HasSubstr(row));
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 12);
 }
 
 }  // namespace
