@@ -114,6 +114,37 @@ absl::Status ParseQwen3MoeJson(const Checkpoint& checkpoint, ModelConfig& config
   return CheckExperts(experts);
 }
 
+// Experts as DeepSeek's configs describe them, but for their choice.
+absl::Status ReadJsonRoutedExperts(const ParameterReader& reader, ModelConfig& config) {
+  if (!reader.Has("n_routed_experts")) return absl::OkStatus();
+  ExpertsConfig& experts = config.experts;
+  RETURN_IF_ERROR(ReadJsonExpertCounts(reader, "n_routed_experts", experts));
+  ASSIGN_OR_RETURN(experts.ffn_dim, reader.Int("moe_intermediate_size", UpTo(kMaxFfnDim)));
+  ASSIGN_OR_RETURN(const int shared, reader.Int("n_shared_experts", FromZeroTo(kMaxExperts), 0));
+  RETURN_IF_ERROR(SetSharedExperts(reader.FullKey("n_shared_experts"), shared, experts));
+  ASSIGN_OR_RETURN(experts.scale, reader.Number("routed_scaling_factor", kScaleLimits, 1.0));
+  ASSIGN_OR_RETURN(experts.normalise, reader.Flag("norm_topk_prob", false));
+  ASSIGN_OR_RETURN(const int first, reader.Int("first_k_dense_replace", FromZeroTo(kMaxLayers), 0));
+  ASSIGN_OR_RETURN(const int step, reader.Int("moe_layer_freq", UpTo(kMaxLayers), 1));
+  for (int layer = 0; layer < config.num_layers; ++layer)
+    config.layers[layer].experts = layer >= first && layer % step == 0;
+  return absl::OkStatus();
+}
+
+// Their choice by a sigmoid and a bias, group by group.
+absl::Status ReadJsonSigmoidChoice(const ParameterReader& reader, ExpertsConfig& experts) {
+  for (const auto& [key, known] :
+       {std::pair("scoring_func", "sigmoid"), std::pair("topk_method", "noaux_tc")}) {
+    ASSIGN_OR_RETURN(const std::string value, reader.Text(key, known));
+    if (value == known) continue;
+    return absl::UnimplementedError(absl::StrCat(reader.FullKey(key), " is unknown: value=\"",
+                                                 Printable(value), "\" known=", known));
+  }
+  experts.score = RouterScore::kSigmoid;
+  experts.choice_bias = true;
+  return ReadJsonExpertGroups(reader, 2, experts);
+}
+
 // What both generations of this family share: latent attention, and experts but for their choice.
 absl::Status ParseDeepseekJson(const Checkpoint& checkpoint, ModelConfig& config) {
   RETURN_IF_ERROR(ReadJsonSizes(checkpoint, false, config));
@@ -132,20 +163,7 @@ absl::Status ParseDeepseekJson(const Checkpoint& checkpoint, ModelConfig& config
   RETURN_IF_ERROR(SetLatentAttention(rope, config));
   ASSIGN_OR_RETURN(config.num_draft_layers,
                    reader.Int("num_nextn_predict_layers", FromZeroTo(kMaxLayers), 0));
-
-  if (!reader.Has("n_routed_experts")) return absl::OkStatus();
-  ExpertsConfig& experts = config.experts;
-  RETURN_IF_ERROR(ReadJsonExpertCounts(reader, "n_routed_experts", experts));
-  ASSIGN_OR_RETURN(experts.ffn_dim, reader.Int("moe_intermediate_size", UpTo(kMaxFfnDim)));
-  ASSIGN_OR_RETURN(const int shared, reader.Int("n_shared_experts", FromZeroTo(kMaxExperts), 0));
-  RETURN_IF_ERROR(SetSharedExperts(reader.FullKey("n_shared_experts"), shared, experts));
-  ASSIGN_OR_RETURN(experts.scale, reader.Number("routed_scaling_factor", kScaleLimits, 1.0));
-  ASSIGN_OR_RETURN(experts.normalise, reader.Flag("norm_topk_prob", false));
-  ASSIGN_OR_RETURN(const int first, reader.Int("first_k_dense_replace", FromZeroTo(kMaxLayers), 0));
-  ASSIGN_OR_RETURN(const int step, reader.Int("moe_layer_freq", UpTo(kMaxLayers), 1));
-  for (int layer = 0; layer < config.num_layers; ++layer)
-    config.layers[layer].experts = layer >= first && layer % step == 0;
-  return absl::OkStatus();
+  return ReadJsonRoutedExperts(reader, config);
 }
 
 absl::Status ParseDeepseek2Json(const Checkpoint& checkpoint, ModelConfig& config) {
@@ -172,16 +190,7 @@ absl::Status ParseDeepseek3Json(const Checkpoint& checkpoint, ModelConfig& confi
   RETURN_IF_ERROR(ParseDeepseekJson(checkpoint, config));
   if (!config.has_experts()) return absl::OkStatus();
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
-  for (const auto& [key, known] :
-       {std::pair("scoring_func", "sigmoid"), std::pair("topk_method", "noaux_tc")}) {
-    ASSIGN_OR_RETURN(const std::string value, reader.Text(key, known));
-    if (value == known) continue;
-    return absl::UnimplementedError(absl::StrCat(reader.FullKey(key), " is unknown: value=\"",
-                                                 Printable(value), "\" known=", known));
-  }
-  config.experts.score = RouterScore::kSigmoid;
-  config.experts.choice_bias = true;
-  return ReadJsonExpertGroups(reader, 2, config.experts);
+  return ReadJsonSigmoidChoice(reader, config.experts);
 }
 
 // ------------------------------------------------------------------------------------------ GGUF
@@ -216,6 +225,7 @@ absl::Status ParseGemmaGguf(const Checkpoint& checkpoint, int pattern, int layer
   RETURN_IF_ERROR(ReadGgufWindows(reader, pattern, config));
   config.post_norms = true;
   config.gate = FfnGate::kGeluTanh;
+  config.wide_activations = true;
   config.embedding_scale = std::sqrt(static_cast<double>(config.model_dim));
   if (config.num_layers == layers_of_largest) {
     ASSIGN_OR_RETURN(const int scaled_dim, DefaultHeadDim(config));
@@ -225,7 +235,6 @@ absl::Status ParseGemmaGguf(const Checkpoint& checkpoint, int pattern, int layer
 }
 
 absl::Status ParseGemma2Gguf(const Checkpoint& checkpoint, ModelConfig& config) {
-  config.wide_activations = true;
   return ParseGemmaGguf(checkpoint, 2, 46, config);
 }
 
@@ -238,10 +247,9 @@ absl::Status ParseGemma3Gguf(const Checkpoint& checkpoint, ModelConfig& config) 
   return absl::OkStatus();
 }
 
-absl::Status ParseDeepseekGguf(const Checkpoint& checkpoint, ModelConfig& config) {
-  const ParameterReader reader(&checkpoint.metadata(), config.architecture + ".");
-  RETURN_IF_ERROR(ReadGgufSizes(checkpoint, reader, config));
-  RETURN_IF_ERROR(ReadGgufLatentAttention(checkpoint, reader, config));
+// Experts of DeepSeek's kind, and their choice.
+absl::Status ReadGgufRoutedExperts(const Checkpoint& checkpoint, const ParameterReader& reader,
+                                   ModelConfig& config) {
   RETURN_IF_ERROR(ReadGgufExperts(reader, config));
   if (!config.has_experts()) return absl::OkStatus();
   ExpertsConfig& experts = config.experts;
@@ -264,6 +272,13 @@ absl::Status ParseDeepseekGguf(const Checkpoint& checkpoint, ModelConfig& config
                    reader.Int("expert_group_used_count", UpTo(kMaxExperts), 1));
   experts.group_top = score == 2 ? 2 : 1;
   return CheckExperts(experts);
+}
+
+absl::Status ParseDeepseekGguf(const Checkpoint& checkpoint, ModelConfig& config) {
+  const ParameterReader reader(&checkpoint.metadata(), config.architecture + ".");
+  RETURN_IF_ERROR(ReadGgufSizes(checkpoint, reader, config));
+  RETURN_IF_ERROR(ReadGgufLatentAttention(checkpoint, reader, config));
+  return ReadGgufRoutedExperts(checkpoint, reader, config);
 }
 
 // ----------------------------------------------------------------------------- the table
