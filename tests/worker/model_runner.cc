@@ -25,7 +25,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Start(const std::strin
   rank.isa = options.isa;
   rank.numerics = options.numerics;
   rank.block_tokens = options.block_tokens;
-  rank.num_blocks = options.num_blocks * MakeKvTables(runner->config_).num_tables();
+  rank.num_blocks = options.pool_blocks > 0
+                        ? options.pool_blocks
+                        : options.num_blocks * MakeKvTables(runner->config_).num_tables();
   rank.max_step_tokens = options.max_step_tokens;
   rank.max_running = options.max_running;
   ASSIGN_OR_RETURN(const ResolvedRankOptions resolved,
@@ -34,6 +36,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Start(const std::strin
                    LocalGroup::Start(*runner->checkpoint_, runner->config_, resolved,
                                      FollowerPlace::kThreads, nullptr));
   Rank* leader = &group->leader();
+  std::unique_ptr<StepExecutor> executor = std::move(group);
+  if (options.wrap) executor = options.wrap(std::move(executor));
   const BlockKey root = IdentityRoot(KvIdentity{.block_tokens = options.block_tokens});
   ASSIGN_OR_RETURN(runner->engine_,
                    Engine::Start({.scheduler = {.num_blocks = rank.num_blocks,
@@ -46,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Start(const std::strin
                                                 .prefix_cache = options.prefix_cache,
                                                 .identity_root = std::string(AsBytes(root))},
                                   .idle_steps = options.size > 1},
-                                 std::move(group), [](const absl::Status&) {}));
+                                 std::move(executor), [](const absl::Status&) {}));
   Engine* engine = runner->engine_.get();
   leader->SetLogitsCapture([engine](int32_t slot, int32_t position, std::span<const float> logits) {
     engine->OnLogits(slot, position, logits);
@@ -58,6 +62,7 @@ std::vector<RunResult> ModelRunner::Run(const std::vector<RunRequest>& requests)
   using Item = std::pair<size_t, TokenEvent>;
   BoundedQueue<Item> queue(1 << 20);
   std::vector<RunResult> results(requests.size());
+  size_t running = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     GenerateRequest request;
     request.id = "test";
@@ -65,18 +70,22 @@ std::vector<RunResult> ModelRunner::Run(const std::vector<RunRequest>& requests)
     request.sampling = requests[i].sampling;
     request.max_tokens = requests[i].max_tokens;
     request.cache_salt = requests[i].cache_salt;
-    request.capture_logits = [result = &results[i], keep = requests[i].keep_logits](
-                                 int32_t position, std::span<const float> logits) {
-      result->digests[position] = ToHex(HashSha256(std::as_bytes(logits)));
-      if (keep) result->logits[position].assign(logits.begin(), logits.end());
-    };
+    if (requests[i].capture)
+      request.capture_logits = [result = &results[i], keep = requests[i].keep_logits](
+                                   int32_t position, std::span<const float> logits) {
+        result->digests[position] = ToHex(HashSha256(std::as_bytes(logits)));
+        if (keep) result->logits[position].assign(logits.begin(), logits.end());
+      };
     const absl::StatusOr<Engine::Handle> handle =
         engine_->Submit(std::move(request), [&queue, i](const TokenEvent& event) {
           CHECK(queue.TryPush({i, event}));
         });
-    CHECK(handle.ok()) << handle.status().ToString();
+    if (handle.ok())
+      ++running;
+    else
+      results[i].error = handle.status().ToString();
   }
-  for (size_t running = requests.size(); running > 0;) {
+  while (running > 0) {
     const std::optional<Item> item = queue.Pop(absl::Minutes(5));
     CHECK(item.has_value()) << "no event for five minutes";
     RunResult& result = results[item->first];

@@ -1,6 +1,7 @@
 // A model behind the real engine, inside the test: requests in, tokens and logits out.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,6 +26,9 @@ struct RunnerOptions {
   int32_t max_step_tokens = 512;
   int32_t max_running = 16;
   bool prefix_cache = true;
+  int32_t pool_blocks = 0;  // of all tables together, if not 0
+  // Stands between the engine and the group, if not null.
+  std::function<std::unique_ptr<StepExecutor>(std::unique_ptr<StepExecutor>)> wrap = nullptr;
 };
 
 // What one request gave.
@@ -43,7 +47,8 @@ struct RunRequest {
   SamplingParams sampling;  // temperature 0 unless the test sets it
   int32_t max_tokens = 1;
   std::string cache_salt;
-  bool keep_logits = false;  // the values themselves, not only digests
+  bool capture = true;       // digests of the logits
+  bool keep_logits = false;  // and the values themselves
   RunRequest() { sampling.temperature = 0; }
 };
 
