@@ -205,13 +205,14 @@ absl::Status ReadJsonWindows(const Checkpoint& checkpoint, int pattern, ModelCon
   return absl::OkStatus();
 }
 
-absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, ModelConfig& config) {
+absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, bool used, int first,
+                                 ModelConfig& config) {
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
-  ASSIGN_OR_RETURN(const bool is_used, reader.Flag("use_sliding_window", false));
-  if (!is_used) return absl::OkStatus();
+  ASSIGN_OR_RETURN(used, reader.Flag("use_sliding_window", used));
+  if (!used) return absl::OkStatus();
   RETURN_IF_ERROR(ReadJsonWindows(checkpoint, 0, config));
   if (reader.Has("layer_types")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int first, reader.Int("max_window_layers", FromZeroTo(kMaxLayers), 28));
+  ASSIGN_OR_RETURN(first, reader.Int("max_window_layers", FromZeroTo(kMaxLayers), first));
   for (int layer = 0; layer < std::min(first, config.num_layers); ++layer)
     config.layers[layer].window = 0;
   return absl::OkStatus();

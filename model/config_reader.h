@@ -45,9 +45,10 @@ absl::Status ReadJsonSizes(const Checkpoint& checkpoint, bool tied, ModelConfig&
 absl::Status ReadJsonHeads(const Checkpoint& checkpoint, ModelConfig& config);
 // "layer_types" if the file has it; else every `pattern`-th layer sees all (0: none does).
 absl::Status ReadJsonWindows(const Checkpoint& checkpoint, int pattern, ModelConfig& config);
-// The same where windows are off unless the file asks for them, and without "layer_types" begin at
-// a layer that it names.
-absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, ModelConfig& config);
+// The same where, without "layer_types", windows begin at a layer that the file names. `used` and
+// `first` are what a file means that does not say whether they are on, and where they begin.
+absl::Status ReadJsonLateWindows(const Checkpoint& checkpoint, bool used, int first,
+                                 ModelConfig& config);
 // How many there are, under the name that the family gives them, and how many a token takes.
 absl::Status ReadJsonExpertCounts(const ParameterReader& reader, std::string_view count_key,
                                   ExpertsConfig& experts);

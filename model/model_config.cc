@@ -33,13 +33,13 @@ absl::Status ParseMistralJson(const Checkpoint& checkpoint, ModelConfig& config)
 absl::Status ParseQwen2Json(const Checkpoint& checkpoint, ModelConfig& config) {
   RETURN_IF_ERROR(ParseLlamaJson(checkpoint, config));
   config.qkv_bias = true;
-  return ReadJsonLateWindows(checkpoint, config);
+  return ReadJsonLateWindows(checkpoint, false, 28, config);
 }
 
 absl::Status ParseQwen3Json(const Checkpoint& checkpoint, ModelConfig& config) {
   RETURN_IF_ERROR(ParseLlamaJson(checkpoint, config));
   config.qk_norm = true;
-  return ReadJsonLateWindows(checkpoint, config);
+  return ReadJsonLateWindows(checkpoint, false, 28, config);
 }
 
 // What both generations of this family share.
