@@ -193,6 +193,15 @@ absl::Status ParseDeepseek3Json(const Checkpoint& checkpoint, ModelConfig& confi
   return ReadJsonSigmoidChoice(reader, config.experts);
 }
 
+absl::Status ParseDots1Json(const Checkpoint& checkpoint, ModelConfig& config) {
+  RETURN_IF_ERROR(ParseLlamaJson(checkpoint, config));
+  config.qk_norm = true;
+  RETURN_IF_ERROR(ReadJsonLateWindows(checkpoint, true, 62, config));
+  const ParameterReader reader(&checkpoint.config(), "config.json: ");
+  RETURN_IF_ERROR(ReadJsonRoutedExperts(reader, config));
+  return ReadJsonSigmoidChoice(reader, config.experts);
+}
+
 // ------------------------------------------------------------------------------------------ GGUF
 
 absl::Status ParseLlamaLikeGguf(const Checkpoint& checkpoint, RotaryPairs pairs,
@@ -281,6 +290,13 @@ absl::Status ParseDeepseekGguf(const Checkpoint& checkpoint, ModelConfig& config
   return ReadGgufRoutedExperts(checkpoint, reader, config);
 }
 
+absl::Status ParseDots1Gguf(const Checkpoint& checkpoint, ModelConfig& config) {
+  const ParameterReader reader(&checkpoint.metadata(), config.architecture + ".");
+  RETURN_IF_ERROR(ReadGgufSizes(checkpoint, reader, config));
+  RETURN_IF_ERROR(ReadGgufHeads(checkpoint, reader, RotaryPairs::kHalfSplit, config));
+  return ReadGgufRoutedExperts(checkpoint, reader, config);
+}
+
 // ----------------------------------------------------------------------------- the table
 
 using ParseFunction = absl::Status (*)(const Checkpoint& checkpoint, ModelConfig& config);
@@ -317,6 +333,7 @@ constexpr Family kFamilies[] = {
     {"gemma3", ParseGemma3Gguf, "gemma3_text", "Gemma3ForCausalLM", ParseGemma3Json, kGemmaNames},
     {"deepseek2", ParseDeepseekGguf, "deepseek_v2", "DeepseekV2ForCausalLM", ParseDeepseek2Json},
     {"", nullptr, "deepseek_v3", "DeepseekV3ForCausalLM", ParseDeepseek3Json},
+    {"dots1", ParseDots1Gguf, "dots1", "Dots1ForCausalLM", ParseDots1Json},
 };
 
 // `column` is the name of a family in the format of the file.

@@ -56,12 +56,13 @@ struct Family {
   const char* name;
   bool has_gguf;
 };
-constexpr Family kFamilies[] = {
-    {"deepseek_v2", false}, {"deepseek_v2_lite", true}, {"deepseek_v3", true},
-    {"gemma2", false},      {"gemma3", false},          {"llama", true},
-    {"llama3_rope", true},  {"mistral", false},         {"mixtral", true},
-    {"qwen2", true},        {"qwen2_yarn", true},       {"qwen3", true},
-    {"qwen3_moe", true}};
+constexpr Family kFamilies[] = {{"deepseek_v2", false}, {"deepseek_v2_lite", true},
+                                {"deepseek_v3", true},  {"gemma2", false},
+                                {"gemma3", false},      {"llama", true},
+                                {"llama3_rope", true},  {"mistral", false},
+                                {"mixtral", true},      {"qwen2", true},
+                                {"qwen2_yarn", true},   {"qwen3", true},
+                                {"qwen3_moe", true},    {"dots1", true}};
 
 class FamilyTest : public testing::TestWithParam<Family> {};
 INSTANTIATE_TEST_SUITE_P(Golden, FamilyTest, testing::ValuesIn(kFamilies),
@@ -114,6 +115,17 @@ TEST(FamilyConfigTest, ReadsExpertsAsEachFamilyMeansThem) {
             (ExpertsConfig{.num_experts = 6, .num_chosen = 2, .ffn_dim = 64, .normalise = true}));
   EXPECT_EQ(experts_of("qwen3_moe/f32"),
             (ExpertsConfig{.num_experts = 8, .num_chosen = 3, .ffn_dim = 40, .normalise = true}));
+  EXPECT_EQ(experts_of("dots1/f32"), (ExpertsConfig{.num_experts = 8,
+                                                    .num_chosen = 3,
+                                                    .ffn_dim = 40,
+                                                    .shared_ffn_dim = 80,
+                                                    .score = RouterScore::kSigmoid,
+                                                    .choice_bias = true,
+                                                    .num_groups = 2,
+                                                    .num_groups_kept = 1,
+                                                    .group_top = 2,
+                                                    .normalise = true,
+                                                    .scale = 2.5}));
   EXPECT_EQ(experts_of("deepseek_v2/f32"), (ExpertsConfig{.num_experts = 8,
                                                           .num_chosen = 3,
                                                           .ffn_dim = 32,

@@ -88,8 +88,9 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& test) {
 }
 
 // GGUF has no way to say some of the settings of the others.
-const auto kWithGguf = ::testing::Values("llama", "llama3_rope", "qwen2", "qwen2_yarn", "qwen3",
-                                         "mixtral", "qwen3_moe", "deepseek_v2_lite", "deepseek_v3");
+const auto kWithGguf =
+    ::testing::Values("llama", "llama3_rope", "qwen2", "qwen2_yarn", "qwen3", "mixtral",
+                      "qwen3_moe", "deepseek_v2_lite", "deepseek_v3", "dots1");
 const auto kWithoutGguf = ::testing::Values("mistral", "gemma2", "gemma3", "deepseek_v2");
 const auto kRanks = ::testing::Values(1, 2, 3, 4);
 
