@@ -11,7 +11,7 @@
 #   dev       unit tests and a cluster with many streams, under AddressSanitizer and
 #             UndefinedBehaviorSanitizer
 #   tsan      what threads share, under ThreadSanitizer
-#   fuzz      with --full: hostile files, templates and messages, ten minutes each
+#   fuzz      hostile files, templates and messages, some seconds each; with --full ten minutes
 #
 # A fresh Debian 12 as root needs nothing beforehand; elsewhere the packages that
 # deploy/install_packages.sh --tests lists must be there.
@@ -23,7 +23,7 @@ results=$root/build/results
 full=false
 install=true
 parts=tidy,release,dev,tsan,fuzz
-fuzz_seconds=600  # each target
+fuzz_seconds=5  # each target
 passed=0
 failed=0
 skipped=0
@@ -125,11 +125,19 @@ release() {
   fi
 }
 
-# Every fuzz target for a while, from what the tests read of its kind on.
+# fuzz_one TARGET SEEDS: for fuzz_seconds, from what the tests read of its kind on.
+fuzz_one() {
+  local corpus=$results/corpus/$1
+  mkdir -p "$corpus"
+  "build/fuzz/fuzz/$1" -max_total_time="$fuzz_seconds" -rss_limit_mb=4096 \
+    -artifact_prefix="$results/$1." "$corpus" ${2:+"tests/golden/$2"} >"$results/$1.log" 2>&1
+}
+
+# Every fuzz target for a while, as many at a time as there are processors.
 fuzz() {
   local targets=(gguf_fuzz safetensors_fuzz tokenizer_json_fuzz tokenizer_model_fuzz jinja_fuzz
     wire_fuzz)
-  local seeds=(models models tokenizers/small tokenizers/small templates '') i corpus
+  local seeds=(models models tokenizers/small tokenizers/small templates '') i jobs=()
   say "fuzzing: building"
   deploy/install_packages.sh --tests --fuzz &&
     cmake -G Ninja -B build/fuzz -DCAIRN_FUZZ=ON -DCAIRN_TESTS=ON -DCMAKE_C_COMPILER=clang-14 \
@@ -139,14 +147,15 @@ fuzz() {
     fail "building the fuzz targets, see $results/fuzz.*.log"
     return
   fi
+  say "fuzzing: ${#targets[@]} targets for $fuzz_seconds s each"
   for i in "${!targets[@]}"; do
-    say "fuzzing: ${targets[i]} for $fuzz_seconds s"
-    corpus=$results/corpus/${targets[i]}
-    mkdir -p "$corpus"
-    if "build/fuzz/fuzz/${targets[i]}" -max_total_time="$fuzz_seconds" -rss_limit_mb=4096 \
-      -artifact_prefix="$results/${targets[i]}." "$corpus" \
-      ${seeds[i]:+"tests/golden/${seeds[i]}"} >"$results/${targets[i]}.log" 2>&1; then
-      tail -n 1 "$results/${targets[i]}.log"
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do sleep 0.2; done
+    fuzz_one "${targets[i]}" "${seeds[i]}" &
+    jobs+=($!)
+  done
+  for i in "${!targets[@]}"; do
+    if wait "${jobs[i]}"; then
+      echo "${targets[i]}: $(tail -n 1 "$results/${targets[i]}.log")"
       passed=$((passed + 1))
     else
       tail -n 20 "$results/${targets[i]}.log"
@@ -188,7 +197,7 @@ dev() {
 
 while [ $# -gt 0 ]; do
   case $1 in
-    --full) full=true; shift ;;
+    --full) full=true; fuzz_seconds=600; shift ;;
     --only) parts=${2:?--only needs tidy, release, dev, tsan or fuzz}; shift 2 ;;
     --no-install) install=false; shift ;;
     *) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
@@ -216,6 +225,6 @@ export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp:ignore_noninstrumented_m
 ! wants release || release
 ! wants dev || dev
 ! wants tsan || sanitized tsan -R "$tsan_tests"
-! $full || ! wants fuzz || fuzz
+! wants fuzz || fuzz
 say "done"
 finish
