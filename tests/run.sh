@@ -113,7 +113,7 @@ tidy() {
 release() {
   say "release: building"
   configure release || return
-  build release all all_verify_interface_header_sets || return
+  build release all benchmarks all_verify_interface_header_sets || return
   passed=$((passed + 1))
   say "release: testing"
   # Tests that start processes or time things run alone, after the others.

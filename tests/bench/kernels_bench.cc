@@ -168,14 +168,14 @@ void Attention(benchmark::State& state, const AttentionShape& shape, DType dtype
   const auto rate = benchmark::Counter::kIsRate;
   const double elements =
       shape.latent_value_dim > 0 ? 1 : 2;  // a token leaves, for each head's dim
-  const double bytes =
+  const double kv_bytes =
       elements * shape.num_kv_heads * shape.head_dim * Info(dtype).block_bytes * num_tokens;
   state.counters["GFLOP/s"] = {count * 2e-9 * static_cast<double>(total_rows) * shape.num_heads *
                                    (shape.head_dim + shape.value_dim()) * num_tokens,
                                rate};
-  state.counters["MB"] = bytes / 1e6;
-  state.counters["GB/s"] = {count * bytes / 1e9, rate};
-  state.counters["of memory"] = {count * bytes / ReadBandwidth(), rate};
+  state.counters["MB"] = kv_bytes / 1e6;
+  state.counters["GB/s"] = {count * kv_bytes / 1e9, rate};
+  state.counters["of memory"] = {count * kv_bytes / ReadBandwidth(), rate};
 }
 
 void SyncOfAllThreads(benchmark::State& state) {
