@@ -146,7 +146,7 @@ class Pass {
         group_(args.num_heads / args.kv.num_kv_heads),
         is_latent_(args.kv.layout == KvLayout::kLatent),
         value_dim_(args.value_dim > 0 ? args.value_dim : args.head_dim),
-        padded_value_dim_(is_latent_ ? args.kv.value_dim : args.kv.head_dim),
+        padded_value_dim_(is_latent_ ? args.kv.value_dim : PaddedDim(value_dim_)),
         part_floats_(kPartHeader + padded_value_dim_),
         element_bytes_(Info(args.kv.dtype).block_bytes) {
     tile_.dtype = args.kv.dtype;
@@ -509,7 +509,8 @@ void Check(const Context& context, const AttentionArgs& args, const TeamScratch&
   CHECK_LE(kv.head_dim, scratch.padded_head_dim);
   CHECK(kv.layout == limits.layout) << "scratch for another layout";
   const bool is_latent = kv.layout == KvLayout::kLatent;
-  CHECK_LE((is_latent ? kv.value_dim : kv.head_dim) + kPartHeader, scratch.part_floats);
+  const int value_dim = args.value_dim > 0 ? args.value_dim : args.head_dim;
+  CHECK_LE((is_latent ? kv.value_dim : PaddedDim(value_dim)) + kPartHeader, scratch.part_floats);
   CHECK_LE(args.value_dim, is_latent ? kv.value_dim : args.head_dim);
   CHECK(!is_latent || (kv.num_kv_heads == 1 && kv.value_dim <= kv.head_dim)) << kv.value_dim;
   CHECK_LE(context.num_threads(), limits.num_threads);

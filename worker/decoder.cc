@@ -10,6 +10,7 @@
 #include "kernels/gated_activation.h"
 #include "kernels/matmul.h"
 #include "kernels/rope.h"
+#include "worker/expanded_attention.h"
 #include "worker/feed_forward.h"
 #include "worker/latent_attention.h"
 #include "worker/normed.h"
@@ -114,6 +115,8 @@ class DecoderImpl : public Decoder {
   RowNorms norms_;
   const RowCutSum head_sum_, ffn_sum_, shared_sum_;
   LatentAttention latent_;
+  std::unique_ptr<ExpandedAttention> expanded_;  // of latent attention in fast numerics
+  std::vector<AttentionSequence> absorbed_;      // of the step: what is not expanded
   ExpertNetwork experts_;
   GatedNetwork gated_network_;
 
@@ -142,6 +145,16 @@ absl::Status DecoderImpl::Allocate() {
       options_.max_rows, std::max(shard_.ffn_blocks.size(), shard_.shared_blocks.size()), threads,
       config_.gate));
   if (is_mla_) RETURN_IF_ERROR(latent_.Allocate(options_.max_rows));
+  if (is_mla_ && !options_.exact) {
+    expanded_ = std::make_unique<ExpandedAttention>(
+        config_, shard_,
+        ExpandedAttention::Options{.activations = options_.activations,
+                                   .kv_dtype = options_.kv_dtype,
+                                   .max_rows = options_.max_rows,
+                                   .max_context = options_.context_length,
+                                   .num_threads = threads});
+    RETURN_IF_ERROR(expanded_->Allocate());
+  }
   if (config_.has_experts()) {
     RETURN_IF_ERROR(experts_.Allocate(options_.max_rows, dim_stride_, threads));
   }
@@ -204,6 +217,12 @@ absl::Status DecoderImpl::AllocateActivations() {
 
 void DecoderImpl::PlanAttentions(const DecoderBatch& batch) {
   CHECK_EQ(batch.tables.size(), attention_plans_.size());
+  if (expanded_ != nullptr) {
+    CHECK_EQ(attention_plans_.size(), 1u);
+    absorbed_ = expanded_->Plan(batch.tables[0].sequences);
+    attention_plans_[0] = PlanAttention(absorbed_, options_.block_tokens, 1, team_.num_threads());
+    return;
+  }
   for (size_t table = 0; table < attention_plans_.size(); ++table)
     attention_plans_[table] = PlanAttention(batch.tables[table].sequences, options_.block_tokens,
                                             static_cast<int>(shard_.kv_heads.size()),
@@ -376,6 +395,12 @@ void DecoderImpl::AttendLatent(const Context& context, int layer, const DecoderB
                  *attention_scratch_);
   context.Sync();
   latent_.ToValues(context, weights, num_rows, AttendedAs(weights.output.dtype));
+  if (expanded_ == nullptr) return;
+  expanded_->Attend(context, weights,
+                    {.latents = kv,
+                     .queries = latent_.expanded_queries(qkv_.as<float>()),
+                     .query_stride = latent_.expanded_query_stride(qkv_stride_),
+                     .out = AttendedAs(weights.output.dtype)});
 }
 
 void DecoderImpl::FeedForward(const Context& context, int layer, const Normed& normed,

@@ -21,7 +21,7 @@ namespace cairn {
 
 struct DecoderOptions {
   int rank = 0;
-  bool exact = true;
+  bool exact = true;  // if not, the weights have ThreadLayer::key_expand
   ActivationFormat activations = ActivationFormat::kF32;  // what quantised weights read
   DType kv_dtype = DType::kF32;
   int32_t block_tokens = 16;

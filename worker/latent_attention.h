@@ -44,6 +44,14 @@ class LatentAttention {
   // [T][query_stride]: the rank's heads of cached_dim elements each, scaled.
   const float* queries() const { return absorbed_.as<float>(); }
   int64_t query_stride() const { return absorbed_stride_; }
+  // The rank's heads of query_dim elements each, turned and scaled, as Prepare leaves them: in the
+  // rows that it was given, or in its own.
+  const float* expanded_queries(const float* projected) const {
+    return mla_.query_latent_dim > 0 ? queries_.as<float>() : projected;
+  }
+  int64_t expanded_query_stride(int64_t projected_stride) const {
+    return mla_.query_latent_dim > 0 ? query_stride_ : projected_stride;
+  }
   // What attention writes: each head's weighted sum of latent vectors.
   Activations attended(const ThreadLayer& weights) const;
 

@@ -298,7 +298,8 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Load(
     if (on_progress != nullptr) on_progress({done, total});
   };
   ASSIGN_OR_RETURN(RankWeights weights,
-                   LoadRankWeights(checkpoint, config, plan.ranks[options.rank], *team, report));
+                   LoadRankWeights(checkpoint, config, plan.ranks[options.rank], *team, report,
+                                   !options.numerics.exact));
   const int64_t weight_bytes = weights.packed_bytes, read_bytes = weights.read_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
                    Decoder::Create(config, plan, std::move(weights), *team,

@@ -27,8 +27,12 @@ struct ThreadLayout {
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-         ThreadTeam& team)
-      : checkpoint_(checkpoint), config_(config), shard_(shard), team_(team) {
+         ThreadTeam& team, bool expand_keys)
+      : checkpoint_(checkpoint),
+        config_(config),
+        shard_(shard),
+        team_(team),
+        expand_keys_(expand_keys) {
     layouts_.resize(team.num_threads());
     weights_.threads.resize(team.num_threads());
   }
@@ -136,6 +140,12 @@ class Loader {
         out.key_up.push_back(PlanShare(thread, key_index));
         out.value_up.push_back(PlanShare(thread, value_index));
       }
+      if (!expand_keys_) continue;
+      ASSIGN_OR_RETURN(MatrixSource expand, KeyExpandOf(layer, head));
+      const int expand_index = AddSource(std::move(expand));
+      for (int thread = 0; thread < team_.num_threads(); ++thread)
+        weights_.threads[thread].layers[layer].key_expand.push_back(
+            PlanShare(thread, expand_index));
     }
     return absl::OkStatus();
   }
@@ -155,6 +165,17 @@ class Loader {
                         {{0, mla.nope_dim}},
                         PackedTypeTransposed(*tensor->dtype),
                         true};
+  }
+
+  // The same from the latent vector to the key.
+  absl::StatusOr<MatrixSource> KeyExpandOf(int layer, int64_t head) {
+    ASSIGN_OR_RETURN(MatrixSource source, KeyUpOf(layer, head));
+    source.segments = {{0, config_.mla.latent_dim}};
+    source.transposed = !source.transposed;
+    const DType in_file = *source.rows[0].tensor->dtype;
+    source.packed =
+        source.transposed ? PackedTypeTransposed(in_file) : PackedType(in_file, source.segments);
+    return source;
   }
 
   absl::StatusOr<MatrixSource> ValueUpOf(int layer, int64_t head) {
@@ -363,6 +384,7 @@ class Loader {
         place(layer.query_up);
         for (PackedMatrix& head : layer.key_up) place(head);
         for (PackedMatrix& head : layer.value_up) place(head);
+        for (PackedMatrix& head : layer.key_expand) place(head);
         place(layer.output);
         place(layer.router);
         place_ffn(layer.ffn);
@@ -398,6 +420,7 @@ class Loader {
   const ModelConfig& config_;
   const RankShard& shard_;
   ThreadTeam& team_;
+  const bool expand_keys_;
   std::vector<MatrixSource> sources_;
   std::vector<ThreadLayout> layouts_;
   RankWeights weights_;
@@ -417,8 +440,8 @@ int64_t QkvRows(const ModelConfig& config, const RankShard& shard) {
 
 absl::StatusOr<RankWeights> LoadRankWeights(
     const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-    ThreadTeam& team, const std::function<void(int64_t, int64_t)>& on_progress) {
-  return Loader(checkpoint, config, shard, team).Load(on_progress);
+    ThreadTeam& team, const std::function<void(int64_t, int64_t)>& on_progress, bool expand_keys) {
+  return Loader(checkpoint, config, shard, team, expand_keys).Load(on_progress);
 }
 
 }  // namespace cairn

@@ -42,8 +42,10 @@ struct ThreadLayer {
   PackedMatrix query_up;               // from the latent vector: the rank's query heads
   std::vector<PackedMatrix> key_up;    // [own head] from a query to the latent vector
   std::vector<PackedMatrix> value_up;  // [own head] from the latent vector to a value
-  PackedMatrix output;                 // K: the rank's query heads, each a segment
-  FfnWeights ffn;                      // of a layer with experts: the network beside them
+  // [own head] from the latent vector to the part of a key that does not turn, if asked for
+  std::vector<PackedMatrix> key_expand;
+  PackedMatrix output;  // K: the rank's query heads, each a segment
+  FfnWeights ffn;       // of a layer with experts: the network beside them
   PackedMatrix router;
   std::vector<FfnWeights> experts;  // [own expert]
 };
@@ -77,9 +79,11 @@ struct RankWeights {
 int64_t QkvRows(const ModelConfig& config, const RankShard& shard);
 
 // `on_progress` is called on the calling thread with packed bytes done and in total.
+// expand_keys: latent attention gets ThreadLayer::key_expand too.
 // Errors: those of FindWeight; ResourceExhausted if the memory is not there.
 absl::StatusOr<RankWeights> LoadRankWeights(
     const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-    ThreadTeam& team, const std::function<void(int64_t, int64_t)>& on_progress);
+    ThreadTeam& team, const std::function<void(int64_t, int64_t)>& on_progress,
+    bool expand_keys = false);
 
 }  // namespace cairn
