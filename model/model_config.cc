@@ -49,7 +49,6 @@ absl::Status ParseGemmaJson(const Checkpoint& checkpoint, int pattern, ModelConf
   RETURN_IF_ERROR(ReadJsonWindows(checkpoint, pattern, config));
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
   config.post_norms = true;
-  config.wide_activations = true;
   config.norm_offset = 1;
   config.embedding_scale = std::sqrt(static_cast<double>(config.model_dim));
   ASSIGN_OR_RETURN(const double scaled_dim, reader.Number("query_pre_attn_scalar", {1e-6, 1e9},
@@ -234,7 +233,6 @@ absl::Status ParseGemmaGguf(const Checkpoint& checkpoint, int pattern, int layer
   RETURN_IF_ERROR(ReadGgufWindows(reader, pattern, config));
   config.post_norms = true;
   config.gate = FfnGate::kGeluTanh;
-  config.wide_activations = true;
   config.embedding_scale = std::sqrt(static_cast<double>(config.model_dim));
   if (config.num_layers == layers_of_largest) {
     ASSIGN_OR_RETURN(const int scaled_dim, DefaultHeadDim(config));
@@ -308,6 +306,7 @@ struct Family {
   std::string_view architecture;
   ParseFunction parse_json;
   std::span<const NamedRole> names = {};  // in safetensors, where they are not those of most
+  bool wide_activations = false;          // 8 bits lose too much
 };
 
 constexpr NamedRole kGemmaNames[] = {
@@ -326,11 +325,12 @@ constexpr Family kFamilies[] = {
     {"llama", ParseLlamaGguf, "llama", "LlamaForCausalLM", ParseLlamaJson},
     {"", nullptr, "mistral", "MistralForCausalLM", ParseMistralJson},
     {"", nullptr, "mixtral", "MixtralForCausalLM", ParseMixtralJson, kMixtralNames},
-    {"qwen2", ParseQwenGguf, "qwen2", "Qwen2ForCausalLM", ParseQwen2Json},
+    {"qwen2", ParseQwenGguf, "qwen2", "Qwen2ForCausalLM", ParseQwen2Json, {}, true},
     {"qwen3", ParseQwenGguf, "qwen3", "Qwen3ForCausalLM", ParseQwen3Json},
     {"qwen3moe", ParseQwenGguf, "qwen3_moe", "Qwen3MoeForCausalLM", ParseQwen3MoeJson},
-    {"gemma2", ParseGemma2Gguf, "gemma2", "Gemma2ForCausalLM", ParseGemma2Json, kGemmaNames},
-    {"gemma3", ParseGemma3Gguf, "gemma3_text", "Gemma3ForCausalLM", ParseGemma3Json, kGemmaNames},
+    {"gemma2", ParseGemma2Gguf, "gemma2", "Gemma2ForCausalLM", ParseGemma2Json, kGemmaNames, true},
+    {"gemma3", ParseGemma3Gguf, "gemma3_text", "Gemma3ForCausalLM", ParseGemma3Json, kGemmaNames,
+     true},
     {"deepseek2", ParseDeepseekGguf, "deepseek_v2", "DeepseekV2ForCausalLM", ParseDeepseek2Json},
     {"", nullptr, "deepseek_v3", "DeepseekV3ForCausalLM", ParseDeepseek3Json},
     {"dots1", ParseDots1Gguf, "dots1", "Dots1ForCausalLM", ParseDots1Json},
@@ -356,6 +356,7 @@ absl::StatusOr<ModelConfig> LoadGguf(const Checkpoint& checkpoint) {
     ModelConfig config;
     config.architecture = architecture;
     config.tensor_names = GgufTensorNames();
+    config.wide_activations = family.wide_activations;
     ASSIGN_OR_RETURN(config.name, general.Text("name", ""));
     RETURN_IF_ERROR(family.parse_gguf(checkpoint, config));
     return config;
@@ -384,6 +385,7 @@ absl::StatusOr<ModelConfig> LoadJson(const Checkpoint& checkpoint) {
     ModelConfig config;
     config.architecture = family.model_type;
     config.tensor_names = SafetensorsTensorNames();
+    config.wide_activations = family.wide_activations;
     for (const auto& [role, name] : family.names)
       config.tensor_names[static_cast<size_t>(role)] = name;
     ASSIGN_OR_RETURN(config.name, reader.Text("_name_or_path", ""));

@@ -109,6 +109,13 @@ TEST_P(FamilyTest, BothFormatsSayTheSame) {
   }
 }
 
+TEST(FamilyConfigTest, SomeFamiliesNeedWideActivationsInEveryFormat) {
+  for (const char* wide : {"gemma2/f32", "gemma3/f32", "qwen2/f32", "qwen2/model.gguf"})
+    EXPECT_TRUE(Load(GoldenPath(wide)).config.wide_activations) << wide;
+  for (const char* other : {"llama/f32", "llama/model.gguf", "qwen3/f32", "qwen3/model.gguf"})
+    EXPECT_FALSE(Load(GoldenPath(other)).config.wide_activations) << other;
+}
+
 TEST(FamilyConfigTest, ReadsExpertsAsEachFamilyMeansThem) {
   const auto experts_of = [](const char* name) { return Load(GoldenPath(name)).config.experts; };
   EXPECT_EQ(experts_of("mixtral/f32"),
