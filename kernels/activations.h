@@ -69,8 +69,12 @@ struct Activations {
   }
   int64_t row_bytes() const { return RowBytes(format, num_blocks); }
   std::byte* row(int64_t index) const { return data + index * row_bytes(); }
+  // Rows from `first_row` on, each from `block` on.
+  Activations From(int64_t first_row, int64_t block = 0) const {
+    return {format, row(first_row) + block * BlockBytes(format), num_blocks};
+  }
   ActivationSlot Slot(int64_t row_index, int64_t block) const {
-    return {format, row(row_index) + block * BlockBytes(format), num_blocks * BlockBytes(format)};
+    return {format, From(row_index, block).data, num_blocks * BlockBytes(format)};
   }
 };
 

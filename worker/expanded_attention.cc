@@ -14,7 +14,8 @@ namespace cairn {
 namespace {
 
 constexpr int64_t kMostPoolBytes = int64_t{64} << 20;  // unless one head alone needs more
-constexpr int kMaxDim = 1 << 14;                       // 64 KiB of stack
+constexpr const char* kWhat = "expanded keys and values";
+constexpr int kMaxDim = 1 << 14;  // 64 KiB of stack
 
 int64_t LeastRows(const MlaConfig& mla) {
   const int64_t absorbed = 2 * int64_t{mla.latent_dim} + mla.rope_dim;
@@ -58,26 +59,12 @@ absl::Status ExpandedAttention::Allocate() {
       heads_at_once_ = heads;
   kv_.num_kv_heads = heads_at_once_;
   columns_ = heads_at_once_ * head_columns_;
-  const int64_t latent_blocks = BlocksFor(mla_.latent_dim);
-  const bool quantised = options_.activations != ActivationFormat::kF32;
-  const struct {
-    HostBuffer* buffer;
-    int64_t bytes;
-  } wanted[] = {
-      {&pool_, heads_at_once_ * kv_.head_stride},
-      {&latents_f32_,
-       kAttentionTile * Activations::RowBytes(ActivationFormat::kF32, latent_blocks)},
-      {&latents_quantised_,
-       quantised ? kAttentionTile * Activations::RowBytes(options_.activations, latent_blocks) : 0},
-      {&expanded_, kAttentionTile * columns_ * static_cast<int64_t>(sizeof(float))},
-  };
-  for (const auto& [buffer, bytes] : wanted) {
-    ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, "expanded keys and values"));
-  }
+  ASSIGN_OR_RETURN(pool_, HostBuffer::Allocate(heads_at_once_ * kv_.head_stride, kWhat));
+  ASSIGN_OR_RETURN(
+      expanded_,
+      HostBuffer::Allocate(kAttentionTile * columns_ * static_cast<int64_t>(sizeof(float)), kWhat));
+  RETURN_IF_ERROR(latents_.Allocate(kAttentionTile, mla_.latent_dim, options_.activations, kWhat));
   kv_.base = pool_.data();
-  latents_.f32 = {ActivationFormat::kF32, latents_f32_.data(), latent_blocks};
-  if (quantised)
-    latents_.quantised = {options_.activations, latents_quantised_.data(), latent_blocks};
   block_table_.resize(num_blocks);
   std::iota(block_table_.begin(), block_table_.end(), 0);
   scratch_ = AttentionScratch::Create({.num_threads = options_.num_threads,
@@ -115,8 +102,6 @@ void ExpandedAttention::Attend(const Context& context, const ThreadLayer& weight
   for (const Sequence& sequence : sequences_) {
     for (int head = 0; head < num_heads_; head += heads_at_once_) {
       Expand(context, weights, args, sequence.in_pool, head);
-      Activations out = args.out;
-      out.data = args.out.Slot(0, head * BlocksFor(mla_.value_dim)).data;
       PagedAttention(context,
                      {.kv = kv_,
                       .queries = args.queries + int64_t{head} * mla_.query_dim(),
@@ -125,7 +110,7 @@ void ExpandedAttention::Attend(const Context& context, const ThreadLayer& weight
                       .head_dim = mla_.query_dim(),
                       .value_dim = mla_.value_dim,
                       .plan = &sequence.plan,
-                      .out = out},
+                      .out = args.out.From(0, head * BlocksFor(mla_.value_dim))},
                      *scratch_);
       context.Sync();
     }
@@ -144,9 +129,9 @@ void ExpandedAttention::Expand(const Context& context, const ThreadLayer& weight
     context.Sync();
     for (int h = 0; h < heads_at_once_; ++h) {
       float* columns = expanded_.as<float>() + h * head_columns_;
-      Product(context, weights.key_expand[first_head + h], latents_.As(formats[0]), count, columns,
-              columns_);
-      Product(context, weights.value_up[first_head + h], latents_.As(formats[1]), count,
+      Product(context, weights.key_expand[first_head + h], latents_.rows().As(formats[0]), count,
+              columns, columns_);
+      Product(context, weights.value_up[first_head + h], latents_.rows().As(formats[1]), count,
               columns + key_columns_, columns_);
     }
     context.Sync();
@@ -164,7 +149,8 @@ void ExpandedAttention::ReadLatents(const Context& context, const KvLayer& laten
     const auto token = static_cast<int32_t>(first_token + t);
     DequantiseRow(latents.dtype, LatentOf(latents, sequence, token), mla_.latent_dim, values);
     for (const ActivationFormat format : formats)
-      StoreActivations(context.cpu(), values, mla_.latent_dim, latents_.As(format).Slot(t, 0));
+      StoreActivations(context.cpu(), values, mla_.latent_dim,
+                       latents_.rows().As(format).Slot(t, 0));
   }
 }
 

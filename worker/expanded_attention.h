@@ -85,8 +85,8 @@ class ExpandedAttention {
   int64_t key_columns_ = 0, head_columns_ = 0, columns_ = 0;  // floats of a row of expanded_
   KvLayer kv_;                        // the expanded blocks, each a tile of the context
   std::vector<int32_t> block_table_;  // 0, 1, 2, ...
-  HostBuffer pool_, latents_f32_, latents_quantised_, expanded_;
-  Normed latents_;  // [kAttentionTile]
+  HostBuffer pool_, expanded_;
+  NormedRows latents_;  // [kAttentionTile]
   std::unique_ptr<AttentionScratch> scratch_;
   std::vector<Sequence> sequences_;  // of the step
 };

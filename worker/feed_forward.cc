@@ -60,11 +60,6 @@ RoutingRule RuleOf(const ExpertsConfig& config) {
           .scale = static_cast<float>(config.scale)};
 }
 
-// Rows from `first` on.
-Activations From(const Activations& x, int64_t first) {
-  return {x.format, x.row(first), x.num_blocks};
-}
-
 }  // namespace
 
 // --------------------------------------------------------------------------------- GatedNetwork
@@ -146,24 +141,20 @@ absl::Status ExpertNetwork::Allocate(int64_t max_rows, int64_t row_stride, int n
   const int64_t rows = MaxRows(max_rows), places = rows * config_.num_chosen;
   row_stride_ = row_stride;
   logits_stride_ = PaddedColumns(config_.num_experts);
-  const int64_t blocks = BlocksFor(model_dim_), ffn_blocks = BlocksFor(config_.ffn_dim);
+  const int64_t ffn_blocks = BlocksFor(config_.ffn_dim);
   constexpr int64_t kFloatBytes = sizeof(float);
-  const bool quantised = activations_ != ActivationFormat::kF32;
   const struct {
     HostBuffer* buffer;
     int64_t bytes;
   } wanted[] = {
       {&logits_, rows * logits_stride_ * kFloatBytes},
-      {&gathered_f32_, places * Activations::RowBytes(ActivationFormat::kF32, blocks)},
-      {&gathered_quantised_, quantised ? places * Activations::RowBytes(activations_, blocks) : 0},
       {&gated_, places * Activations::RowBytes(ActivationFormat::kF32, ffn_blocks)},
       {&out_, places * row_stride * kFloatBytes},
   };
   for (const auto& [buffer, bytes] : wanted) {
     ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(bytes, "activations of experts"));
   }
-  gathered_ = {{ActivationFormat::kF32, gathered_f32_.data(), blocks},
-               {activations_, gathered_quantised_.data(), blocks}};
+  RETURN_IF_ERROR(gathered_.Allocate(places, model_dim_, activations_, "activations of experts"));
   choices_.resize(places);
   sorted_at_.resize(places);
   begin_.resize(own_.size() + 1);
@@ -193,7 +184,7 @@ void ExpertNetwork::Add(const Context& context, const ThreadLayer& weights,
 void ExpertNetwork::Route(const Context& context, const ThreadLayer& weights,
                           const LayerVectors& vectors, const Normed& normed, int64_t first_row,
                           int64_t num_rows) {
-  Product(context, weights.router, From(normed.As(FormatFor(weights.router.dtype)), first_row),
+  Product(context, weights.router, normed.As(FormatFor(weights.router.dtype)).From(first_row),
           num_rows, logits_.as<float>(), logits_stride_);
   context.Sync();
   const Range rows = context.Share(num_rows);
@@ -233,7 +224,7 @@ void ExpertNetwork::Gather(const Context& context, const ThreadLayer& weights, c
   const ActivationFormat wanted[] = {FormatFor(gate_up.gate.dtype), FormatFor(gate_up.up.dtype)};
   for (int i = 0; i < (wanted[0] == wanted[1] ? 1 : 2); ++i) {
     const Activations& from = normed.As(wanted[i]);
-    const Activations& to = gathered_.As(wanted[i]);
+    const Activations& to = gathered_.rows().As(wanted[i]);
     for (int64_t row = rows.begin; row < rows.end; ++row)
       std::memcpy(to.row(row), from.row(first_row + places_[row]),
                   static_cast<size_t>(to.row_bytes()));
@@ -247,10 +238,10 @@ void ExpertNetwork::ComputeGated(const Context& context, const ThreadLayer& weig
     const FfnWeights& expert = weights.experts[e];
     const Activations gated = {FormatFor(expert.down.dtype), gated_.data(),
                                BlocksFor(config_.ffn_dim)};
-    gated_network_.Compute(context, expert,
-                           From(gathered_.As(FormatFor(expert.gate_up.gate.dtype)), begin_[e]),
-                           From(gathered_.As(FormatFor(expert.gate_up.up.dtype)), begin_[e]),
-                           num_rows, config_.ffn_dim, 0, From(gated, begin_[e]));
+    gated_network_.Compute(
+        context, expert, gathered_.rows().As(FormatFor(expert.gate_up.gate.dtype)).From(begin_[e]),
+        gathered_.rows().As(FormatFor(expert.gate_up.up.dtype)).From(begin_[e]), num_rows,
+        config_.ffn_dim, 0, gated.From(begin_[e]));
   }
 }
 
@@ -258,7 +249,7 @@ void ExpertNetwork::ComputeDown(const Context& context, const ThreadLayer& weigh
   for (int64_t e = 0; e < own_.size(); ++e) {
     const PackedMatrix& down = weights.experts[e].down;
     const Activations gated = {FormatFor(down.dtype), gated_.data(), BlocksFor(config_.ffn_dim)};
-    Product(context, down, From(gated, begin_[e]), begin_[e + 1] - begin_[e],
+    Product(context, down, gated.From(begin_[e]), begin_[e + 1] - begin_[e],
             out_.as<float>() + begin_[e] * row_stride_, row_stride_);
   }
 }

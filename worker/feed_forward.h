@@ -83,8 +83,8 @@ class ExpertNetwork {
   RankSums& sums_;
   GatedNetwork gated_network_;
   int64_t row_stride_ = 0, logits_stride_ = 0;
-  HostBuffer logits_, gathered_f32_, gathered_quantised_, gated_, out_;
-  Normed gathered_;                    // the sorted rows
+  HostBuffer logits_, gated_, out_;
+  NormedRows gathered_;                // the sorted rows
   std::vector<ExpertChoice> choices_;  // [rows][num_chosen]
   std::vector<int32_t> sorted_at_;  // [rows][num_chosen] among the sorted rows; -1: another rank's
   std::vector<int32_t> begin_;      // [own experts + 1] of the sorted rows

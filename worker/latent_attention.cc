@@ -6,17 +6,6 @@
 #include "kernels/rms_norm.h"
 
 namespace cairn {
-namespace {
-
-// One head of rows that hold `head_blocks` blocks for each.
-Activations HeadOf(const Activations& x, int64_t head, int64_t head_blocks) {
-  Activations out = x;
-  out.data += head * head_blocks * Activations::BlockBytes(x.format);
-  return out;
-}
-
-}  // namespace
-
 LatentAttention::LatentAttention(const ModelConfig& config, const RankShard& shard,
                                  ActivationFormat activations)
     : mla_(config.mla),
@@ -31,20 +20,16 @@ absl::Status LatentAttention::Allocate(int64_t max_rows) {
   value_columns_ = PaddedColumns(mla_.value_dim);
   values_stride_ = num_heads_ * value_columns_;
   const bool query_latent = mla_.query_latent_dim > 0;
-  const int64_t latent_blocks = BlocksFor(mla_.query_latent_dim);
   const int64_t nope_blocks = BlocksFor(mla_.nope_dim) * num_heads_;
   const int64_t attended_blocks = BlocksFor(mla_.latent_dim) * num_heads_;
   constexpr int64_t kFloatBytes = sizeof(float);
   const auto f32_bytes = [](int64_t blocks) {
     return Activations::RowBytes(ActivationFormat::kF32, blocks);
   };
-  const bool quantised = activations_ != ActivationFormat::kF32;
   const struct {
     HostBuffer* buffer;
     int64_t row_bytes;
   } wanted[] = {
-      {&latent_f32_, f32_bytes(latent_blocks)},
-      {&latent_quantised_, quantised ? Activations::RowBytes(activations_, latent_blocks) : 0},
       {&queries_, query_latent ? query_stride_ * kFloatBytes : 0},
       {&nope_, f32_bytes(nope_blocks)},
       {&absorbed_, absorbed_stride_ * kFloatBytes},
@@ -54,9 +39,7 @@ absl::Status LatentAttention::Allocate(int64_t max_rows) {
   for (const auto& [buffer, row_bytes] : wanted) {
     ASSIGN_OR_RETURN(*buffer, HostBuffer::Allocate(max_rows * row_bytes, "activations"));
   }
-  query_latents_ = {{ActivationFormat::kF32, latent_f32_.data(), latent_blocks}, {}};
-  if (quantised) query_latents_.quantised = {activations_, latent_quantised_.data(), latent_blocks};
-  return absl::OkStatus();
+  return query_latents_.Allocate(max_rows, mla_.query_latent_dim, activations_, "activations");
 }
 
 void LatentAttention::ExpandQueries(const Context& context, const ThreadLayer& weights,
@@ -67,11 +50,11 @@ void LatentAttention::ExpandQueries(const Context& context, const ThreadLayer& w
            .weight = vectors.query_latent_norm.data(),
            .dim = mla_.query_latent_dim,
            .eps = norm_eps_,
-           .out_f32 = query_latents_.f32,
-           .out_quantised = query_latents_.quantised},
+           .out_f32 = query_latents_.rows().f32,
+           .out_quantised = query_latents_.rows().quantised},
           context.Share(rows.num_rows));
   context.Sync();
-  Product(context, weights.query_up, query_latents_.As(FormatFor(weights.query_up.dtype)),
+  Product(context, weights.query_up, query_latents_.rows().As(FormatFor(weights.query_up.dtype)),
           rows.num_rows, queries_.as<float>(), query_stride_);
   context.Sync();
 }
@@ -112,7 +95,7 @@ void LatentAttention::Prepare(const Context& context, const ThreadLayer& weights
                           .num_rows = rows.num_rows});
   context.Sync();
   for (int head = 0; head < num_heads_; ++head)
-    Product(context, weights.key_up[head], HeadOf(nope, head, nope_blocks), rows.num_rows,
+    Product(context, weights.key_up[head], nope.From(0, head * nope_blocks), rows.num_rows,
             absorbed_.as<float>() + int64_t{head} * mla_.cached_dim(), absorbed_stride_);
   context.Sync();
 }
@@ -126,7 +109,7 @@ void LatentAttention::ToValues(const Context& context, const ThreadLayer& weight
                                const Activations& out) {
   const Activations latents = attended(weights);
   for (int head = 0; head < num_heads_; ++head)
-    Product(context, weights.value_up[head], HeadOf(latents, head, BlocksFor(mla_.latent_dim)),
+    Product(context, weights.value_up[head], latents.From(0, head * BlocksFor(mla_.latent_dim)),
             num_rows, values_.as<float>() + head * value_columns_, values_stride_);
   context.Sync();
   const Range units = context.Share(num_rows * num_heads_);

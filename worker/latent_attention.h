@@ -72,8 +72,8 @@ class LatentAttention {
   const ActivationFormat activations_;
   int64_t query_stride_ = 0, absorbed_stride_ = 0, values_stride_ = 0;
   int64_t value_columns_ = 0;  // of a head, whole tiles
-  HostBuffer latent_f32_, latent_quantised_, queries_, nope_, absorbed_, attended_, values_;
-  Normed query_latents_;
+  HostBuffer queries_, nope_, absorbed_, attended_, values_;
+  NormedRows query_latents_;
 };
 
 }  // namespace cairn

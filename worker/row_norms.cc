@@ -9,37 +9,16 @@ namespace {
 // Up to this many rows every thread normalises for itself: cheaper than to wait for each other.
 constexpr int64_t kRowsNormedAlone = 4;
 
-absl::Status AllocateRows(int64_t num_rows, int64_t dim, ActivationFormat format, const char* what,
-                          HostBuffer* buffer, Activations* rows) {
-  const int64_t blocks = BlocksFor(dim);
-  ASSIGN_OR_RETURN(*buffer,
-                   HostBuffer::Allocate(num_rows * Activations::RowBytes(format, blocks), what));
-  *rows = {format, buffer->data(), blocks};
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status RowNorms::Allocate(int64_t max_rows, int64_t dim, float eps,
                                 ActivationFormat activations, int num_threads) {
   dim_ = dim;
   eps_ = eps;
-  RETURN_IF_ERROR(
-      AllocateRows(max_rows, dim, ActivationFormat::kF32, "activations", &f32_, &shared_.f32));
+  RETURN_IF_ERROR(shared_.Allocate(max_rows, dim, activations, "activations"));
   alone_.resize(num_threads);
-  alone_f32_.resize(num_threads);
-  alone_quantised_.resize(num_threads);
-  for (int t = 0; t < num_threads; ++t) {
-    RETURN_IF_ERROR(AllocateRows(kRowsNormedAlone, dim, ActivationFormat::kF32, "scratch",
-                                 &alone_f32_[t], &alone_[t].f32));
-  }
-  if (activations == ActivationFormat::kF32) return absl::OkStatus();
-  RETURN_IF_ERROR(
-      AllocateRows(max_rows, dim, activations, "activations", &quantised_, &shared_.quantised));
-  for (int t = 0; t < num_threads; ++t) {
-    RETURN_IF_ERROR(AllocateRows(kRowsNormedAlone, dim, activations, "scratch",
-                                 &alone_quantised_[t], &alone_[t].quantised));
-  }
+  for (NormedRows& rows : alone_)
+    RETURN_IF_ERROR(rows.Allocate(kRowsNormedAlone, dim, activations, "scratch"));
   return absl::OkStatus();
 }
 
@@ -47,7 +26,7 @@ const Normed& RowNorms::Normalise(const Context& context, const float* x, int64_
                                   const std::vector<float>& weight, const int32_t* row_index,
                                   int64_t num_rows) {
   const bool alone = num_rows <= kRowsNormedAlone;
-  const Normed& out = alone ? alone_[context.thread()] : shared_;
+  const Normed& out = (alone ? alone_[context.thread()] : shared_).rows();
   RmsNorm(context,
           {.x = x,
            .x_stride = stride,
@@ -71,11 +50,11 @@ void RowNorms::AddNormalised(const Context& context, const float* sum, int64_t s
            .weight = weight.data(),
            .dim = dim_,
            .eps = eps_,
-           .out_f32 = shared_.f32},
+           .out_f32 = shared_.rows().f32},
           rows);
   for (int64_t row = rows.begin; row < rows.end; ++row)
-    AddRows(context, x + row * stride, reinterpret_cast<const float*>(shared_.f32.row(row)), dim_,
-            x + row * stride);
+    AddRows(context, x + row * stride, reinterpret_cast<const float*>(shared_.rows().f32.row(row)),
+            dim_, x + row * stride);
   context.Sync();
 }
 

@@ -31,10 +31,8 @@ class RowNorms {
  private:
   int64_t dim_ = 0;
   float eps_ = 0;
-  HostBuffer f32_, quantised_;
-  std::vector<HostBuffer> alone_f32_, alone_quantised_;  // [thread]
-  Normed shared_;
-  std::vector<Normed> alone_;  // [thread]
+  NormedRows shared_;
+  std::vector<NormedRows> alone_;  // [thread]
 };
 
 }  // namespace cairn
