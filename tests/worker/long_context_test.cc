@@ -100,13 +100,14 @@ std::vector<Kind> Kinds() {
   };
 }
 
-// Blocks of the pool for one sequence of all the test's tokens.
-int32_t BlocksFor(const ModelConfig& config) {
-  constexpr int32_t kAll = (kPromptTokens + kNewTokens - 1 + kBlockTokens - 1) / kBlockTokens;
-  int32_t blocks = 0;
-  for (const KvGroup& group : MakeKvTables(config).groups)
-    blocks += group.num_tables * MostBlocksHeld(group, kAll, kBlockTokens, kStepTokens);
-  return blocks;
+// A pool for one sequence of all the test's tokens; the last one needs no place.
+KvBooks::Options PoolFor(const ModelConfig& config) {
+  KvBooks::Options pool = {.block_tokens = kBlockTokens,
+                           .max_step_tokens = kStepTokens,
+                           .groups = MakeKvTables(config).groups};
+  pool.num_blocks =
+      static_cast<int32_t>(MostBlocksOfSequence(pool, kPromptTokens + kNewTokens - 1));
+  return pool;
 }
 
 struct LongRun {
@@ -125,7 +126,7 @@ LongRun RunLong(const std::string& folder, int prompt_tokens) {
                            .block_tokens = kBlockTokens,
                            .max_step_tokens = kStepTokens,
                            .max_running = 1};
-  options.pool_blocks = BlocksFor(run.config);
+  options.pool_blocks = PoolFor(run.config).num_blocks;
   options.wrap = [&run](std::unique_ptr<StepExecutor> executor) {
     return std::make_unique<Recorder>(std::move(executor), &run.steps);
   };
@@ -162,10 +163,7 @@ TEST(LongContextTest, MemoryIsAsComputedAndPlansDoNotGrow) {
     const LongRun run = RunLong(folder.path(), kPromptTokens);
     ASSERT_EQ(run.result.error, "");
     ASSERT_EQ(run.result.tokens.size(), static_cast<size_t>(kNewTokens));
-    KvBooks::Options pool = {.num_blocks = BlocksFor(run.config),
-                             .block_tokens = kBlockTokens,
-                             .max_step_tokens = kStepTokens,
-                             .groups = MakeKvTables(run.config).groups};
+    KvBooks::Options pool = PoolFor(run.config);
     EXPECT_GE(MaxTokensInPool(pool), kPromptTokens + kNewTokens - 1);
     --pool.num_blocks;
     EXPECT_LT(MaxTokensInPool(pool), kPromptTokens + kNewTokens - 1);
@@ -208,10 +206,10 @@ TEST(LongContextTest, AModelWithoutWindowsTakesTheBytesItsConfigStates) {
     const ModelConfig config = *LoadModelConfig(**checkpoint);
     const auto plan = MakeShardPlan(config, 1);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    constexpr int64_t kTokens = 131072 + 2 * kBlockTokens;
-    const int64_t bytes =
-        BlocksFor(config) * KvBytesPerBlock(config, plan->ranks[0], DType::kF16, kBlockTokens);
-    EXPECT_EQ(bytes, 2 * CachedValues(config, kTokens)) << kind.name;
+    static_assert((kPromptTokens + kNewTokens - 1) % kBlockTokens == 0);
+    const int64_t bytes = PoolFor(config).num_blocks *
+                          KvBytesPerBlock(config, plan->ranks[0], DType::kF16, kBlockTokens);
+    EXPECT_EQ(bytes, 2 * CachedValues(config, kPromptTokens + kNewTokens - 1)) << kind.name;
   }
 }
 
