@@ -2,23 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <memory>
 #include <string>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
-#include "model/json_text.h"
+#include "tests/worker/golden_model.h"
 #include "tests/worker/model_runner.h"
 
 namespace cairn {
 namespace {
 
-using testing::GoldenFloats;
-using testing::GoldenInts;
+using testing::GoldenModel;
 using testing::ModelRunner;
 using testing::RunRequest;
-using testing::RunResult;
 
 // family, checkpoint inside its folder, ranks
 using Case = std::tuple<std::string, std::string, int>;
@@ -27,43 +23,22 @@ class DecoderGoldenTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto& [family, file, size] = GetParam();
-    folder_ = std::string(CAIRN_TEST_DATA) + "/golden/models/" + family;
-    float32_ = file == "f32";
-    auto golden = Checkpoint::Open(folder_ + "/golden.safetensors");
-    ASSERT_TRUE(golden.ok()) << golden.status();
-    golden_ = *std::move(golden);
-    const auto meta = ReadJsonFile(folder_ + "/golden.json", {});
-    ASSERT_TRUE(meta.ok()) << meta.status();
-    tolerance_ = (*meta)["tolerance"]["logits_abs_f32"].get<double>();
-    auto runner = ModelRunner::Start(folder_ + "/" + file, {.size = size});
+    ASSERT_NO_FATAL_FAILURE(golden_.Open(family, file));
+    auto runner = ModelRunner::Start(golden_.path(), {.size = size});
     ASSERT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
   }
 
-  std::string folder_;
-  bool float32_ = false;
-  double tolerance_ = 0;
-  std::unique_ptr<Checkpoint> golden_;
+  GoldenModel golden_;
   std::unique_ptr<ModelRunner> runner_;
 };
 
 TEST_P(DecoderGoldenTest, LogitsAreWithinTheStatedTolerance) {
-  const int64_t vocab = runner_->config().vocab_size;
   for (const std::string prompt : {"p1", "p7", "p64", "p300"}) {
     RunRequest request;
-    request.prompt = GoldenInts(*golden_, prompt + ".ids");
+    request.prompt = golden_.ids(prompt);
     request.keep_logits = true;
-    const RunResult result = runner_->Run(request);
-    const auto positions = GoldenInts(*golden_, prompt + (float32_ ? ".pos" : ".bf16_pos"));
-    const auto expected = GoldenFloats(*golden_, prompt + (float32_ ? ".logits" : ".bf16_logits"));
-    double worst = 0;
-    for (size_t i = 0; i < positions.size(); ++i) {
-      const auto row = result.logits.find(positions[i]);
-      ASSERT_NE(row, result.logits.end()) << prompt << " position " << positions[i];
-      for (int64_t v = 0; v < vocab; ++v)
-        worst = std::max<double>(worst, std::abs(row->second[v] - expected[i * vocab + v]));
-    }
-    EXPECT_LE(worst, tolerance_) << prompt;
+    EXPECT_LE(golden_.WorstError(runner_->Run(request), prompt), golden_.tolerance()) << prompt;
   }
 }
 
@@ -73,9 +48,9 @@ class DecoderGreedyTest : public DecoderGoldenTest {};
 TEST_P(DecoderGreedyTest, ContinuationsAreEqual) {
   for (const std::string prompt : {"p1", "p7", "p64", "p300"}) {
     RunRequest request;
-    request.prompt = GoldenInts(*golden_, prompt + ".ids");
+    request.prompt = golden_.ids(prompt);
     request.max_tokens = 32;
-    EXPECT_EQ(runner_->Run(request).tokens, GoldenInts(*golden_, prompt + ".greedy")) << prompt;
+    EXPECT_EQ(runner_->Run(request).tokens, golden_.greedy(prompt)) << prompt;
   }
 }
 

@@ -3,21 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "model/json_text.h"
+#include "tests/worker/golden_model.h"
 #include "tests/worker/model_runner.h"
 
 namespace cairn {
 namespace {
 
-using testing::GoldenFloats;
-using testing::GoldenInts;
+using testing::GoldenModel;
 using testing::ModelRunner;
 using testing::RunnerOptions;
 using testing::RunRequest;
@@ -29,13 +25,7 @@ using Case = std::tuple<std::string, std::string, int>;
 class ExpandedAttentionTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    folder_ = std::string(CAIRN_TEST_DATA) + "/golden/models/" + std::get<0>(GetParam());
-    auto golden = Checkpoint::Open(folder_ + "/golden.safetensors");
-    ASSERT_TRUE(golden.ok()) << golden.status();
-    golden_ = *std::move(golden);
-    const auto meta = ReadJsonFile(folder_ + "/golden.json", {});
-    ASSERT_TRUE(meta.ok()) << meta.status();
-    tolerance_ = (*meta)["tolerance"]["logits_abs_f32"].get<double>();
+    ASSERT_NO_FATAL_FAILURE(golden_.Open(std::get<0>(GetParam()), std::get<1>(GetParam())));
   }
 
   // All prompts together, so that short and long ones share steps.
@@ -43,37 +33,20 @@ class ExpandedAttentionTest : public ::testing::TestWithParam<Case> {
     RunnerOptions options = {
         .size = std::get<2>(GetParam()), .num_threads = 2, .max_step_tokens = max_step_tokens};
     options.numerics.exact = false;
-    auto runner = ModelRunner::Start(folder_ + "/" + std::get<1>(GetParam()), options);
+    auto runner = ModelRunner::Start(golden_.path(), options);
     EXPECT_TRUE(runner.ok()) << runner.status();
     if (!runner.ok()) return {};
     std::vector<RunRequest> requests;
     for (const char* prompt : kPrompts) {
       requests.emplace_back();
-      requests.back().prompt = GoldenInts(*golden_, std::string(prompt) + ".ids");
+      requests.back().prompt = golden_.ids(prompt);
       requests.back().keep_logits = true;
     }
     return (*runner)->Run(requests);
   }
 
-  double WorstError(const RunResult& result, const std::string& prompt) const {
-    const bool float32 = std::get<1>(GetParam()) == "f32";
-    const auto positions = GoldenInts(*golden_, prompt + (float32 ? ".pos" : ".bf16_pos"));
-    const auto expected = GoldenFloats(*golden_, prompt + (float32 ? ".logits" : ".bf16_logits"));
-    double worst = 0;
-    for (size_t i = 0; i < positions.size(); ++i) {
-      const auto row = result.logits.find(positions[i]);
-      if (row == result.logits.end()) return 1e9;
-      const size_t vocab = row->second.size();
-      for (size_t v = 0; v < vocab; ++v)
-        worst = std::max<double>(worst, std::abs(row->second[v] - expected[i * vocab + v]));
-    }
-    return worst;
-  }
-
   static constexpr const char* kPrompts[] = {"p300", "p7", "p64", "p1"};
-  std::string folder_;
-  double tolerance_ = 0;
-  std::unique_ptr<Checkpoint> golden_;
+  GoldenModel golden_;
 };
 
 TEST_P(ExpandedAttentionTest, LogitsAreWithinTheToleranceOfTheGoldenData) {
@@ -81,7 +54,7 @@ TEST_P(ExpandedAttentionTest, LogitsAreWithinTheToleranceOfTheGoldenData) {
     const std::vector<RunResult> fast = RunAll(max_step_tokens);
     ASSERT_EQ(fast.size(), std::size(kPrompts));
     for (size_t i = 0; i < fast.size(); ++i)
-      EXPECT_LE(WorstError(fast[i], kPrompts[i]), tolerance_)
+      EXPECT_LE(golden_.WorstError(fast[i], kPrompts[i]), golden_.tolerance())
           << kPrompts[i] << " in steps of " << max_step_tokens;
   }
 }
