@@ -175,6 +175,7 @@ absl::Status DecoderImpl::Allocate() {
                                 .num_heads = static_cast<int>(shard_.query_heads.size()),
                                 .num_kv_heads = static_cast<int>(shard_.kv_heads.size()),
                                 .head_dim = CachedDim(config_),
+                                .group = shard_.largest_group(plan_.head_group),
                                 .value_dim = is_mla_ ? config_.mla.latent_dim : config_.head_dim,
                                 .layout = is_mla_ ? KvLayout::kLatent : KvLayout::kKeysAndValues});
   return absl::OkStatus();
@@ -382,19 +383,23 @@ void DecoderImpl::AttendLatent(const Context& context, int layer, const DecoderB
                    .positions = batch.positions.data(),
                    .blocks = BlocksOf(batch, layer),
                    .pairs = PairsOf(config_.ropes[config_.layers[layer].rope])});
-  PagedAttention(context,
-                 {.kv = kv,
-                  .queries = latent_.queries(),
-                  .query_stride = latent_.query_stride(),
-                  .num_heads = static_cast<int>(shard_.query_heads.size()),
-                  .head_dim = config_.mla.cached_dim(),
-                  .value_dim = config_.mla.latent_dim,
-                  .score_cap = static_cast<float>(config_.score_cap),
-                  .plan = &attention_plans_[tables_.layers[layer].table],
-                  .out = latent_.attended(weights)},
-                 *attention_scratch_);
-  context.Sync();
-  latent_.ToValues(context, weights, num_rows, AttendedAs(weights.output.dtype));
+  const AttentionPlan& plan = attention_plans_[tables_.layers[layer].table];
+  if (!plan.sequences.empty()) {
+    latent_.Absorb(context, weights, num_rows);
+    PagedAttention(context,
+                   {.kv = kv,
+                    .queries = latent_.queries(),
+                    .query_stride = latent_.query_stride(),
+                    .num_heads = static_cast<int>(shard_.query_heads.size()),
+                    .head_dim = config_.mla.cached_dim(),
+                    .value_dim = config_.mla.latent_dim,
+                    .score_cap = static_cast<float>(config_.score_cap),
+                    .plan = &plan,
+                    .out = latent_.attended(weights)},
+                   *attention_scratch_);
+    context.Sync();
+    latent_.ToValues(context, weights, num_rows, AttendedAs(weights.output.dtype));
+  }
   if (expanded_ == nullptr) return;
   expanded_->Attend(context, weights,
                     {.latents = kv,

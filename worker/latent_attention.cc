@@ -77,9 +77,6 @@ void LatentAttention::Prepare(const Context& context, const ThreadLayer& weights
                          .positions = rows.positions,
                          .blocks = rows.blocks,
                          .num_rows = rows.num_rows});
-  const int64_t nope_blocks = BlocksFor(mla_.nope_dim);
-  const Activations nope = {FormatFor(weights.key_up.front().dtype), nope_.data(),
-                            nope_blocks * num_heads_};
   LatentQueries(context, {.queries = query_latent ? queries_.as<float>() : rows.projected,
                           .query_stride = query_latent ? query_stride_ : rows.stride,
                           .num_heads = num_heads_,
@@ -89,15 +86,24 @@ void LatentAttention::Prepare(const Context& context, const ThreadLayer& weights
                           .pairs = rows.pairs,
                           .scale = scale_,
                           .angles = rows.angles,
-                          .nope = nope,
+                          .nope = nope(weights),
                           .absorbed = absorbed_.as<float>(),
                           .absorbed_stride = absorbed_stride_,
                           .num_rows = rows.num_rows});
   context.Sync();
+}
+
+void LatentAttention::Absorb(const Context& context, const ThreadLayer& weights, int64_t num_rows) {
+  const Activations rows = nope(weights);
   for (int head = 0; head < num_heads_; ++head)
-    Product(context, weights.key_up[head], nope.From(0, head * nope_blocks), rows.num_rows,
+    Product(context, weights.key_up[head], rows.From(0, head * BlocksFor(mla_.nope_dim)), num_rows,
             absorbed_.as<float>() + int64_t{head} * mla_.cached_dim(), absorbed_stride_);
   context.Sync();
+}
+
+Activations LatentAttention::nope(const ThreadLayer& weights) const {
+  return {FormatFor(weights.key_up.front().dtype), nope_.data(),
+          BlocksFor(mla_.nope_dim) * num_heads_};
 }
 
 Activations LatentAttention::attended(const ThreadLayer& weights) const {

@@ -36,10 +36,13 @@ class LatentAttention {
     const int32_t* blocks = nullptr;
     RopePairs pairs = RopePairs::kInterleaved;
   };
-  // Fills queries() and appends to the pool. The rows are complete before; Syncs inside and at the
-  // end.
+  // Appends to the pool and turns and scales the queries. The rows are complete before; Syncs
+  // inside and at the end.
   void Prepare(const Context& context, const ThreadLayer& weights, const LayerVectors& vectors,
                const KvLayer& kv, const Rows& rows);
+
+  // Fills queries(). Syncs at the end.
+  void Absorb(const Context& context, const ThreadLayer& weights, int64_t num_rows);
 
   // [T][query_stride]: the rank's heads of cached_dim elements each, scaled.
   const float* queries() const { return absorbed_.as<float>(); }
@@ -62,6 +65,8 @@ class LatentAttention {
 
  private:
   ActivationFormat FormatFor(DType dtype) const { return ActivationFormatFor(dtype, activations_); }
+  // What of the queries is absorbed, [T]: head h at block h * BlocksFor(nope_dim).
+  Activations nope(const ThreadLayer& weights) const;
   // The rank's queries from their latent vectors; they are complete before.
   void ExpandQueries(const Context& context, const ThreadLayer& weights,
                      const LayerVectors& vectors, const Rows& rows);
