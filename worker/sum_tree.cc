@@ -1,7 +1,6 @@
 #include "worker/sum_tree.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/log.h"
 #include "kernels/gated_activation.h"
@@ -56,10 +55,9 @@ const float* SumTree::Evaluate(const Context& context, const Collective& collect
   float* sum = scratch + depth * kChunk;
   const float* left =
       Evaluate(context, collective, message_floats, chunk, node.left, depth, scratch);
-  if (left != sum) std::memcpy(sum, left, chunk.size() * sizeof(float));
   const float* right =
       Evaluate(context, collective, message_floats, chunk, node.right, depth + 1, scratch);
-  AddRows(context, sum, right, chunk.size(), sum);
+  AddRows(context, left, right, chunk.size(), sum);
   return sum;
 }
 
