@@ -17,97 +17,28 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernels/attention_scratch.h"
 #include "kernels/attention_tile.h"
 #include "kernels/cpu_kernels.h"
 
 namespace cairn {
 namespace {
 
-constexpr int64_t kMaxSplitBytes = int64_t{4} << 20;
 // Work of a tile in token-rows, beside its own: what every tile and every load cost.
 constexpr int kTileCostTokens = 16;
 constexpr int kLoadCostRows = 4;
 
-// 64 bytes, so that vectors of floats made of it are aligned.
-struct alignas(64) Line {
-  float lanes[16];
-};
-
-int PaddedValueDim(const AttentionScratch::Limits& of) {
-  return PaddedDim(of.value_dim > 0 ? of.value_dim : of.head_dim);
+int GroupOf(const AttentionArgs& args) {
+  return args.group > 0 ? args.group : args.num_heads / args.kv.num_kv_heads;
 }
-
-class FloatBuffer {
- public:
-  explicit FloatBuffer(int64_t floats) : lines_(static_cast<size_t>((floats + 15) / 16)) {}
-  float* data() { return lines_.empty() ? nullptr : lines_[0].lanes; }
-
- private:
-  std::vector<Line> lines_;
-};
-
-// What one thread needs for itself.
-struct ThreadScratch {
-  ThreadScratch(int64_t unit_rows, int64_t head_dim, int64_t part_floats, bool is_latent)
-      : scores(int64_t{kMaxStripRows} * kAttentionTile),
-        queries(unit_rows * head_dim),
-        parts(unit_rows * part_floats),
-        totals(unit_rows * part_floats),
-        latent_keys(is_latent ? kAttentionTile * head_dim : 0),
-        begin(static_cast<size_t>(unit_rows)),
-        valid(static_cast<size_t>(unit_rows)) {}
-
-  FloatBuffer scores, queries, parts, totals;
-  FloatBuffer latent_keys;  // of a tile, [group][D][16] of the pool's type
-  std::vector<int32_t> begin, valid;
-};
-
-class TeamScratch : public AttentionScratch {
- public:
-  explicit TeamScratch(const Limits& of)
-      : limits(of),
-        group(of.num_heads / of.num_kv_heads),
-        padded_head_dim(PaddedDim(of.head_dim)),
-        part_floats(kPartHeader + PaddedValueDim(of)),
-        split_rows(SplitRows(of)),
-        split_parts(split_rows * part_floats),
-        carry{FloatBuffer(unit_rows() * part_floats), FloatBuffer(unit_rows() * part_floats)} {
-    for (int i = 0; i < of.num_threads; ++i)
-      threads.emplace_back(unit_rows(), padded_head_dim, part_floats,
-                           of.layout == KvLayout::kLatent);
-  }
-
-  int64_t unit_rows() const { return int64_t{kQueryPositions} * group; }
-
-  const Limits limits;
-  const int group;
-  const int padded_head_dim;
-  const int64_t part_floats;
-  const int64_t split_rows;  // softmax states in flight
-  FloatBuffer split_parts;
-  FloatBuffer carry[2];  // of the unit that a round ends in; rounds take turns
-  std::vector<ThreadScratch> threads;
-
- private:
-  // As many as the largest step could use, within kMaxSplitBytes or what keeps all threads busy.
-  static int64_t SplitRows(const Limits& of) {
-    const int64_t group = of.num_heads / of.num_kv_heads, unit_rows = kQueryPositions * group;
-    if (of.max_split_units > 0) return std::max(of.max_split_units * group, unit_rows);
-    const int64_t row_bytes = (kPartHeader + PaddedValueDim(of)) * int64_t{sizeof(float)};
-    const int64_t tiles = (of.max_context + kAttentionTile - 1) / kAttentionTile;
-    const int64_t busy = kWholeUnitsPerThread * int64_t{of.num_threads} * unit_rows;
-    const int64_t bound = std::max(kMaxSplitBytes / row_bytes, busy);
-    const int64_t rows = std::max(of.max_rows, int64_t{1}) * of.num_heads;
-    return std::max(std::min(bound, rows * std::max(tiles, int64_t{1})), unit_rows);
-  }
-};
 
 // An item of the plan with one KV head.
 struct Item {
   const AttentionPlan::Piece* pieces = nullptr;
   int num_pieces = 0;
   int head = 0;
-  int num_rows = 0;  // positions * group
+  int first_query = 0, group = 0;  // the rank's query heads of this KV head
+  int num_rows = 0;                // positions * group
   int first_tile = 0;
   int last_position = 0;
 
@@ -143,9 +74,8 @@ class Pass {
         args_(args),
         team_(team),
         mine_(team.threads[static_cast<size_t>(context.thread())]),
-        group_(args.num_heads / args.kv.num_kv_heads),
         is_latent_(args.kv.layout == KvLayout::kLatent),
-        value_dim_(args.value_dim > 0 ? args.value_dim : args.head_dim),
+        value_dim_(AttentionValueDim(args)),
         padded_value_dim_(is_latent_ ? args.kv.value_dim : PaddedDim(value_dim_)),
         part_floats_(kPartHeader + padded_value_dim_),
         element_bytes_(Info(args.kv.dtype).block_bytes) {
@@ -203,7 +133,6 @@ class Pass {
   const AttentionArgs& args_;
   TeamScratch& team_;
   ThreadScratch& mine_;
-  const int group_;
   const bool is_latent_;
   const int value_dim_, padded_value_dim_;
   const int64_t part_floats_;
@@ -213,10 +142,15 @@ class Pass {
 };
 
 Item Pass::ItemOf(const AttentionPlan::Item& of, int head) const {
+  const int first = head * GroupOf(args_) - args_.skipped_heads;
+  const int first_query = std::max(first, 0);
+  const int group = std::min(first + GroupOf(args_), args_.num_heads) - first_query;
   return {.pieces = args_.plan->pieces.data() + of.first_piece,
           .num_pieces = of.num_pieces,
           .head = head,
-          .num_rows = of.num_positions * group_,
+          .first_query = first_query,
+          .group = group,
+          .num_rows = of.num_positions * group,
           .first_tile = of.first_tile,
           .last_position = of.last_position};
 }
@@ -226,7 +160,7 @@ void Pass::VisitRuns(const Item& item, int tile, Visit visit) const {
   Run run;
   for (int p = 0; p < item.num_pieces; ++p) {
     const AttentionPlan::Piece& piece = item.pieces[p];
-    const int num_rows = piece.num_positions * group_;
+    const int num_rows = piece.num_positions * item.group;
     if (run.num_rows > 0 && piece.shared_tiles <= tile) {
       visit(run);
       run = {.first_row = run.first_row + run.num_rows};
@@ -251,10 +185,10 @@ void Pass::Pack(const Unit& unit) {
     const int64_t row = piece.sequence->first_row + piece.first;
     for (int i = 0; i < piece.num_positions; ++i)
       positions[num_positions++] = args_.queries + (row + i) * args_.query_stride +
-                                   int64_t{unit.item.head} * group_ * args_.head_dim;
+                                   int64_t{unit.item.first_query} * args_.head_dim;
   }
   cpu_.pack_queries({.positions = positions,
-                     .group = group_,
+                     .group = unit.item.group,
                      .num_rows = unit.run.num_rows,
                      .head_dim = args_.head_dim,
                      .out = mine_.queries.data()});
@@ -329,8 +263,8 @@ void Pass::Attend(const Unit& unit, const Unit* next) {
   int32_t* valid = mine_.valid.data();
   for (int p = unit.run.first_piece; p < unit.run.end_piece; ++p) {
     const AttentionPlan::Piece& piece = unit.item.pieces[p];
-    for (int r = 0; r < piece.num_positions * group_; ++r) {
-      const int position = piece.position(r / group_);
+    for (int r = 0; r < piece.num_positions * unit.item.group; ++r) {
+      const int position = piece.position(r / unit.item.group);
       *begin++ = std::clamp(args_.plan->first_token(position) - first_token, 0, kAttentionTile);
       *valid++ = std::min(kAttentionTile, position + 1 - first_token);
     }
@@ -354,8 +288,8 @@ void Pass::ClearTotal(float* total) const {
 // row: of the piece.
 void Pass::Finish(const Item& item, const AttentionPlan::Piece& piece, int row,
                   const float* total) const {
-  const int64_t step_row = piece.sequence->first_row + piece.first + row / group_;
-  const int64_t head = int64_t{item.head} * group_ + row % group_;
+  const int64_t step_row = piece.sequence->first_row + piece.first + row / item.group;
+  const int64_t head = item.first_query + row % item.group;
   cpu_.finish_attention(total, value_dim_, args_.out.Slot(step_row, head * BlocksFor(value_dim_)));
 }
 
@@ -452,7 +386,7 @@ void Pass::MergeRound(const Cursor& from, int round) {
     int first_row = 0;
     for (int p = 0; p < item.num_pieces; ++p) {
       const AttentionPlan::Piece& piece = item.pieces[p];
-      const int num_rows = piece.num_positions * group_;
+      const int num_rows = piece.num_positions * item.group;
       const int num_tiles = piece.last_position() / kAttentionTile + 1;
       const int end_tile = std::min(segment.end_tile, num_tiles);
       for (int r = 0; r < num_rows; ++r, ++turn) {
@@ -501,16 +435,18 @@ void Check(const Context& context, const AttentionArgs& args, const TeamScratch&
         (kv.block_tokens & (kv.block_tokens - 1)) == 0)
       << kv.block_tokens;
   CHECK_GT(kv.num_kv_heads, 0);
-  CHECK_EQ(args.num_heads % kv.num_kv_heads, 0);
-  CHECK_LE(args.num_heads / kv.num_kv_heads, scratch.group);
+  const int group = GroupOf(args), end_head = args.skipped_heads + args.num_heads;
+  CHECK_LE(std::min(group, args.num_heads), scratch.group);
+  CHECK(args.skipped_heads >= 0 && args.skipped_heads < group) << args.skipped_heads;
+  CHECK_EQ((end_head + group - 1) / group, kv.num_kv_heads);
   CHECK_GT(args.head_dim, 0);
   CHECK_GE(kv.head_dim, args.head_dim);
   CHECK_EQ(kv.head_dim % 16, 0);
   CHECK_LE(kv.head_dim, scratch.padded_head_dim);
   CHECK(kv.layout == limits.layout) << "scratch for another layout";
   const bool is_latent = kv.layout == KvLayout::kLatent;
-  const int value_dim = args.value_dim > 0 ? args.value_dim : args.head_dim;
-  CHECK_LE((is_latent ? kv.value_dim : PaddedDim(value_dim)) + kPartHeader, scratch.part_floats);
+  CHECK_LE((is_latent ? kv.value_dim : PaddedDim(AttentionValueDim(args))) + kPartHeader,
+           scratch.part_floats);
   CHECK_LE(args.value_dim, is_latent ? kv.value_dim : args.head_dim);
   CHECK(!is_latent || (kv.num_kv_heads == 1 && kv.value_dim <= kv.head_dim)) << kv.value_dim;
   CHECK_LE(context.num_threads(), limits.num_threads);
@@ -531,7 +467,7 @@ std::unique_ptr<AttentionScratch> AttentionScratch::Create(const Limits& limits)
   CHECK_GT(limits.num_threads, 0);
   CHECK_GT(limits.num_kv_heads, 0);
   CHECK_GT(limits.head_dim, 0);
-  CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
+  CHECK(limits.group > 0 || limits.num_heads >= limits.num_kv_heads);
   return std::make_unique<TeamScratch>(limits);
 }
 

@@ -27,8 +27,11 @@ struct AttentionArgs {
   KvLayer kv = {};
   const float* queries = nullptr;  // [T][query_stride]: num_heads * head_dim, rotated and scaled
   int64_t query_stride = 0;
-  // Query heads of the rank; the KV head of query head h is h / (num_heads / num_kv_heads).
+  // Query heads of the rank, in the order of their KV heads, which have `group` of them each in the
+  // model. 0: num_heads / num_kv_heads. The first KV head's first `skipped_heads` may be another
+  // rank's, and so what is missing of the last KV head's.
   int num_heads = 0;
+  int group = 0, skipped_heads = 0;
   int head_dim = 0;                     // D_true of queries and keys; kv.head_dim is padded
   int value_dim = 0;                    // of values and of each head of out; 0: head_dim
   float score_cap = 0;                  // 0: none
@@ -45,6 +48,7 @@ class AttentionScratch {
     int64_t max_sequences = 0;  // of a step
     int64_t max_context = 0;    // tokens of one sequence
     int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+    int group = 0;      // the largest; 0: num_heads / num_kv_heads
     int value_dim = 0;  // 0: head_dim
     KvLayout layout = KvLayout::kKeysAndValues;
     // Bounds the (sequence position, KV head, tile) softmax states in flight at once, where the

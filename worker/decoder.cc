@@ -364,6 +364,8 @@ void DecoderImpl::Attend(const Context& context, int layer) {
                   .queries = qkv_.as<float>(),
                   .query_stride = qkv_stride_,
                   .num_heads = static_cast<int>(shard_.query_heads.size()),
+                  .group = plan_.head_group,
+                  .skipped_heads = shard_.skipped_heads(plan_.head_group),
                   .head_dim = config_.head_dim,
                   .score_cap = static_cast<float>(config_.score_cap),
                   .plan = &attention_plans_[tables_.layers[layer].table],

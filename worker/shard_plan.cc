@@ -9,20 +9,35 @@
 namespace cairn {
 namespace {
 
-// Whole KV heads to each rank, the first ranks take one more.
-Range KvHeadsOf(int num_kv_heads, int num_ranks, int rank) {
-  const int each = num_kv_heads / num_ranks;
-  const int more = num_kv_heads % num_ranks;
-  const int first = rank * each + std::min(rank, more);
+// A rank's part of n heads: the first ranks take one more.
+Range PartOf(int64_t n, int64_t num_ranks, int64_t rank) {
+  const int64_t each = n / num_ranks, more = n % num_ranks;
+  const int64_t first = rank * each + std::min(rank, more);
   return {first, first + each + (rank < more ? 1 : 0)};
+}
+
+// Even numbers of query heads, and the KV heads that those read; false if a rank then has more KV
+// heads than if these were divided evenly.
+bool CutQueryHeads(const ModelConfig& config, int group, std::vector<RankShard>* ranks) {
+  const auto num_ranks = std::ssize(*ranks);
+  const int64_t most_kv_heads = PartOf(config.num_kv_heads, num_ranks, 0).size();
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const Range queries = PartOf(config.num_heads, num_ranks, rank);
+    const Range kv = {queries.begin / group, (queries.end - 1) / group + 1};
+    if (kv.size() > most_kv_heads) return false;
+    (*ranks)[rank].query_heads = queries;
+    (*ranks)[rank].kv_heads = kv;
+  }
+  return true;
 }
 
 void CutHeads(const ModelConfig& config, ShardPlan* plan) {
   const int num_ranks = static_cast<int>(plan->ranks.size());
   const int group = config.num_heads / config.num_kv_heads;
+  if (CutQueryHeads(config, group, &plan->ranks)) return;
   if (num_ranks <= config.num_kv_heads) {
     for (int rank = 0; rank < num_ranks; ++rank) {
-      const Range kv = KvHeadsOf(config.num_kv_heads, num_ranks, rank);
+      const Range kv = PartOf(config.num_kv_heads, num_ranks, rank);
       plan->ranks[rank].kv_heads = kv;
       plan->ranks[rank].query_heads = {kv.begin * group, kv.end * group};
     }

@@ -1,7 +1,9 @@
 // How a model is cut among the ranks of a tensor-parallel group, for any number of ranks.
 //
-// Query heads go with their KV head; with more ranks than KV heads a KV head is on several ranks
-// and its query heads are divided among them. The feed-forward network is cut on slices of whole
+// Query heads are divided evenly where no rank then holds more KV heads than if these were divided
+// whole; a KV head whose query heads are on two ranks is on both. Else query heads go with their KV
+// head; with more ranks than KV heads a KV head is on several ranks, its query heads divided among
+// them. The feed-forward network is cut on slices of whole
 // 32-blocks, experts are divided whole, the vocabulary on tiles of 16 rows. Sums that cross ranks
 // (attention output, feed-forward output, experts) are made of leaves whose cut points do not
 // depend on the number of ranks: a query head, a slice, an expert. Each rank owns a contiguous
@@ -9,6 +11,7 @@
 // plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,6 +33,15 @@ struct RankShard {
   Range experts;                       // also the leaves of their sum; may be empty
   Range shared_leaves, shared_blocks;  // of the network beside the experts; may be empty
   Range vocab_tiles;                   // in tiles of 16 rows of the output matrix
+
+  // With `group` query heads of the model to a KV head: how many of the first KV head's come before
+  // this rank's, and how many of one KV head it has at most.
+  int skipped_heads(int group) const {
+    return static_cast<int>(query_heads.begin - kv_heads.begin * group);
+  }
+  int largest_group(int group) const {
+    return static_cast<int>(std::min<int64_t>(group, query_heads.size()));
+  }
 };
 
 struct ShardPlan {

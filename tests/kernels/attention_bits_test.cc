@@ -37,7 +37,9 @@ std::string BitsCaseName(const testing::TestParamInfo<BitsCase>& test) {
 class PagedAttentionBitsTest : public testing::TestWithParam<BitsCase> {
  protected:
   static const AttentionShape& shape() { return GetParam().shape; }
+  // Several threads have the widest instructions of the machine.
   static AttentionSetup Setup(AttentionSetup setup = {}) {
+    if (setup.num_threads > 1) setup.isa = IsasOfThisMachine().back();
     setup.window = GetParam().window;
     setup.score_cap = GetParam().score_cap;
     return setup;
@@ -242,6 +244,28 @@ TEST(AttentionPlanTest, ATileIsSharedOnlyIfEachSeesItWhole) {
   EXPECT_EQ(shared(255, 600), 1);
   EXPECT_EQ(shared(600, 510), 1);
   EXPECT_EQ(shared(511, 511), 2);
+}
+
+TEST_P(PagedAttentionBitsTest, CutsOfTheQueryHeadsChangeNothing) {
+  constexpr int kTokens = 300;
+  const StoredTokens stored = Make(kTokens);
+  const std::vector<Row> want = stored.All(Setup());
+  const int num_heads = shape().num_heads;
+  for (int cut = 1; cut<num_heads; cut += num_heads> 16 ? 17 : 1) {
+    for (const int num_threads : {1, 2}) {
+      const auto part = [&](int first, int end) {
+        return Attend(
+            stored.pool.layer(), std::vector{stored.rows(0, 40), stored.rows(kTokens - 1, 1)},
+            Setup({.num_threads = num_threads, .first_head = first, .num_heads = end - first}));
+      };
+      std::vector<Row> got = part(0, cut);
+      const std::vector<Row> rest = part(cut, num_heads);
+      for (size_t r = 0; r < got.size(); ++r) {
+        got[r].insert(got[r].end(), rest[r].begin(), rest[r].end());
+        ASSERT_EQ(got[r], want[r < 40 ? r : kTokens - 1]) << "cut " << cut << " row " << r;
+      }
+    }
+  }
 }
 
 TEST_P(PagedAttentionBitsTest, InstructionSetChangesNothing) {

@@ -164,20 +164,28 @@ struct AttentionSetup {
   int64_t max_split_units = 0;
   int window = 0;
   float score_cap = 0;
+  // Of a rank that has only these query heads, and the KV heads they read; 0: all.
+  int first_head = 0, num_heads = 0;
 };
 
 // Attention of all rows in one step. Returns the bytes of each row.
-inline std::vector<OutputRow> Attend(const KvLayer& layer, std::span<const AttentionRows> batch,
+inline std::vector<OutputRow> Attend(KvLayer layer, std::span<const AttentionRows> batch,
                                      const AttentionSetup& setup) {
   const AttentionShape shape = batch[0].tokens->shape;
   const int64_t width = int64_t{shape.num_heads} * shape.head_dim;
+  const int group = shape.num_heads / shape.num_kv_heads;
+  const int num_heads = setup.num_heads > 0 ? setup.num_heads : shape.num_heads;
+  const int first_kv_head = setup.first_head / group;
+  layer.num_kv_heads = (setup.first_head + num_heads - 1) / group + 1 - first_kv_head;
+  layer.base += first_kv_head * layer.head_stride;
   std::vector<float> queries;
   std::vector<AttentionSequence> sequences;
   AttentionScratch::Limits limits = {.num_threads = setup.num_threads,
                                      .max_sequences = static_cast<int64_t>(batch.size()),
-                                     .num_heads = shape.num_heads,
-                                     .num_kv_heads = shape.num_kv_heads,
+                                     .num_heads = num_heads,
+                                     .num_kv_heads = layer.num_kv_heads,
                                      .head_dim = shape.head_dim,
+                                     .group = std::min(group, num_heads),
                                      .value_dim = shape.latent_value_dim,
                                      .layout = layer.layout,
                                      .max_split_units = setup.max_split_units};
@@ -193,17 +201,19 @@ inline std::vector<OutputRow> Attend(const KvLayer& layer, std::span<const Atten
   }
 
   Activations activations = {.format = setup.format,
-                             .num_blocks = shape.num_heads * BlocksFor(shape.value_dim())};
+                             .num_blocks = num_heads * BlocksFor(shape.value_dim())};
   const auto row_bytes = static_cast<size_t>(activations.row_bytes());
   // Zeroed: a field of a block that nobody reads is never written.
   std::vector<std::byte> out(row_bytes * static_cast<size_t>(limits.max_rows) + 64);
   activations.data = out.data() + (64 - reinterpret_cast<uintptr_t>(out.data()) % 64) % 64;
-  const AttentionPlan plan = PlanAttention(sequences, layer.block_tokens, shape.num_kv_heads,
+  const AttentionPlan plan = PlanAttention(sequences, layer.block_tokens, layer.num_kv_heads,
                                            setup.num_threads, setup.window);
   const AttentionArgs args = {.kv = layer,
-                              .queries = queries.data(),
+                              .queries = queries.data() + setup.first_head * shape.head_dim,
                               .query_stride = width,
-                              .num_heads = shape.num_heads,
+                              .num_heads = num_heads,
+                              .group = group,
+                              .skipped_heads = setup.first_head % group,
                               .head_dim = shape.head_dim,
                               .value_dim = shape.latent_value_dim,
                               .score_cap = setup.score_cap,

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/matmul.h"
@@ -35,13 +36,27 @@ void ExpectCover(const ShardPlan& plan, Range RankShard::*part, int64_t end) {
   EXPECT_EQ(at, end);
 }
 
-TEST(ShardPlanTest, NineQueryHeadsOverThreeKvHeadsOnTwoRanksAreSixAndThree) {
-  const auto plan = MakeShardPlan(Config(9, 3, 1536, 49152), 2);
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->ranks[0].query_heads, (Range{0, 6}));
-  EXPECT_EQ(plan->ranks[1].query_heads, (Range{6, 9}));
-  EXPECT_EQ(plan->ranks[0].kv_heads, (Range{0, 2}));
-  EXPECT_EQ(plan->ranks[1].kv_heads, (Range{2, 3}));
+// The rank's query heads and KV heads.
+using Heads = std::vector<std::pair<Range, Range>>;
+
+Heads HeadsOf(int heads, int kv_heads, int num_ranks) {
+  const auto plan = MakeShardPlan(Config(heads, kv_heads, 1536, 49152), num_ranks);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  Heads out;
+  if (plan.ok())
+    for (const RankShard& shard : plan->ranks) out.push_back({shard.query_heads, shard.kv_heads});
+  return out;
+}
+
+TEST(ShardPlanTest, QueryHeadsAreEvenWhereNoRankNeedsMoreKvHeads) {
+  EXPECT_EQ(HeadsOf(9, 3, 2), (Heads{{{0, 5}, {0, 2}}, {{5, 9}, {1, 3}}}));
+  EXPECT_EQ(HeadsOf(28, 4, 3), (Heads{{{0, 10}, {0, 2}}, {{10, 19}, {1, 3}}, {{19, 28}, {2, 4}}}));
+  EXPECT_EQ(HeadsOf(8, 4, 2), (Heads{{{0, 4}, {0, 2}}, {{4, 8}, {2, 4}}}));
+  // Even ones would put four of eight KV heads on the rank in the middle.
+  EXPECT_EQ(HeadsOf(32, 8, 3), (Heads{{{0, 12}, {0, 3}}, {{12, 24}, {3, 6}}, {{24, 32}, {6, 8}}}));
+  // Or two of three on one of four.
+  EXPECT_EQ(HeadsOf(9, 3, 4),
+            (Heads{{{0, 3}, {0, 1}}, {{3, 6}, {1, 2}}, {{6, 7}, {2, 3}}, {{7, 9}, {2, 3}}}));
 }
 
 TEST(ShardPlanTest, EveryPartIsOwnedExactlyOnceForAnyNumberOfRanks) {
@@ -60,10 +75,11 @@ TEST(ShardPlanTest, EveryPartIsOwnedExactlyOnceForAnyNumberOfRanks) {
       ExpectCover(*plan, &RankShard::vocab_tiles, (m.vocab + 15) / 16);
       const int group = m.heads / m.kv_heads;
       for (const RankShard& shard : plan->ranks) {
-        // The KV heads are those of the query heads, and each has equally many of them here.
+        // The KV heads are those of the query heads.
         EXPECT_EQ(shard.kv_heads.begin, shard.query_heads.begin / group);
         EXPECT_EQ(shard.kv_heads.end, (shard.query_heads.end - 1) / group + 1);
-        EXPECT_EQ(shard.query_heads.size() % shard.kv_heads.size(), 0);
+        EXPECT_EQ(shard.skipped_heads(group), shard.query_heads.begin % group);
+        EXPECT_LE(shard.largest_group(group), group);
       }
     }
   }
