@@ -15,7 +15,7 @@ namespace cairn {
 
 inline constexpr int kGroupTokens = 16;  // tokens that fill a vector: the finest unit of reading
 inline constexpr int kTileGroups = kAttentionTile / kGroupTokens;
-inline constexpr int kPrefetchGroups = 8;  // how far ahead of its reads a kernel prefetches
+inline constexpr int kPrefetchGroups = 16;  // how far ahead of its reads a kernel prefetches
 
 // Where the tokens of one tile lie. Group g holds tokens 16 g .. 16 g + 15 of the tile: element
 // (d, t) of its keys at groups[g] + d * key_stride + t, element (t, d) of its values at
