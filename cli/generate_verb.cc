@@ -21,7 +21,7 @@ constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 void AddFlags(GenerateFlags* flags, FlagTable* table) {
   table->Add("prompt", &flags->prompt, "TEXT", "the text to continue");
-  table->AddParsed("ids", "JSON", "the prompt as a JSON array of token ids",
+  table->AddParsed("ids", "JSON", "the prompt as a JSON array of token ids: needs no tokenizer",
                    [flags](const std::string& text) {
                      ASSIGN_OR_RETURN(const nlohmann::json array, ParseJson(text, {}));
                      ASSIGN_OR_RETURN(flags->ids, ReadIds(array));

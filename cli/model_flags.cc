@@ -39,8 +39,10 @@ void AddEngineFlags(EngineFlags* flags, FlagTable* table) {
                    "auto is int8 where weights are quantised, int16 in models that need it");
   table->AddChoice("kv-dtype", &flags->kv_dtype, {"f32", "f16", "bf16", "auto"},
                    "auto is f16 where weights are quantised, else f32");
-  table->AddChoice("numerics", &flags->numerics, {"exact", "fast"},
-                   "exact: the same bits whatever the batch, chunk, cache state, ranks or threads");
+  table->AddChoice(
+      "numerics", &flags->numerics, {"exact", "fast"},
+      "exact: the same bits whatever the batch, chunk, cache state, ranks or threads; fast: "
+      "sums in any order, latent attention expands keys for steps of many rows");
   table->AddChoice("block-tokens", &flags->block_tokens, {16, 32, 64, 128, 256},
                    "tokens of a KV block");
   table->Add("chunk", &flags->chunk, 0, 16384, "rows of a step at most; 0 is the default, 512");

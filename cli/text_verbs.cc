@@ -36,9 +36,10 @@ absl::Status ConvertLines(const std::function<absl::StatusOr<json>(const json&)>
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.empty()) continue;
-    const std::string where = absl::StrCat("line ", number);
+    const std::string where = absl::StrCat("stdin line ", number);
     absl::StatusOr<json> input = ParseJson(line, kLineLimits);
-    if (!input.ok()) return Annotate(input.status(), where);
+    if (!input.ok())
+      return Annotate(input.status(), where + " (one JSON value; a text stands in quotes)");
     absl::StatusOr<json> output = convert(*input);
     if (!output.ok()) return Annotate(output.status(), where);
     std::cout << output->dump(-1, ' ', true, json::error_handler_t::replace) << "\n";

@@ -72,12 +72,12 @@ Json AttentionJson(const ModelConfig& config) {
   Json windows = Json::array();
   for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
   return {{"kind", config.attention == AttentionKind::kMla ? "latent" : "grouped"},
-          {"windows", windows},
           {"score_cap", config.score_cap},
           {"qk_norm", config.qk_norm},
           {"latent_dim", config.mla.latent_dim},
           {"cached_values_per_token", CachedValues(config, 1)},
-          {"cached_values_of_context", CachedValues(config, config.context_length)}};
+          {"cached_values_of_context", CachedValues(config, config.context_length)},
+          {"windows", windows}};
 }
 
 Json ExpertsJson(const ModelConfig& config) {
@@ -116,6 +116,7 @@ Json ModelJson(const ModelConfig& config) {
 
 struct Listing {
   Json json;
+  std::string kv_cache;  // what it takes, in words; empty without a model
   int64_t tensor_bytes = 0;
 };
 
@@ -155,6 +156,10 @@ Listing MakeListing(const Checkpoint& checkpoint) {
       config.ok() && has_weights ? ValidateWeights(checkpoint, *config).status() : config.status();
   if (problem.ok()) {
     json["model"] = ModelJson(*config);
+    constexpr double kF16Bytes = 2;
+    listing.kv_cache = absl::StrFormat(
+        "%.1f KiB a token, %.2f GiB of %d tokens", kF16Bytes * CachedValues(*config, 1) / 0x1p10,
+        kF16Bytes * CachedValues(*config, config->context_length) / 0x1p30, config->context_length);
   } else {
     json["problem"] = std::string(problem.message());
   }
@@ -181,10 +186,14 @@ void AppendPairs(const Json& object, std::string& text) {
 std::string ListingText(const Listing& listing, const Checkpoint& checkpoint) {
   const Json& json = listing.json;
   const bool is_gguf = checkpoint.format() == CheckpointFormat::kGguf;
-  std::string text = absl::StrCat(
-      Printable(checkpoint.path()), ": ", is_gguf ? "GGUF" : "safetensors", ", ",
-      checkpoint.tensors().size(), " tensors, ", SizeText(listing.tensor_bytes), " in ",
-      checkpoint.files().size(), checkpoint.files().size() == 1 ? " file\n" : " files\n");
+  std::string text = Printable(checkpoint.path());
+  if (checkpoint.files().empty()) {
+    text += ": a config.json without weights\n";
+  } else {
+    absl::StrAppend(&text, is_gguf ? ": GGUF, " : ": safetensors, ", checkpoint.tensors().size(),
+                    " tensors, ", SizeText(listing.tensor_bytes), " in ", checkpoint.files().size(),
+                    checkpoint.files().size() == 1 ? " file\n" : " files\n");
+  }
   const Json& pairs = json[is_gguf ? "metadata" : "config"];
   if (pairs.is_object()) {
     absl::StrAppend(&text, "\n", is_gguf ? "metadata" : "config.json", "\n");
@@ -203,6 +212,7 @@ std::string ListingText(const Listing& listing, const Checkpoint& checkpoint) {
   if (json["problem"].is_null()) {
     text += "\nmodel\n";
     AppendPairs(json["model"], text);
+    absl::StrAppend(&text, "\nKV cache at f16: ", listing.kv_cache, "\n");
   } else {
     absl::StrAppend(&text, "\nproblem: ", Printable(json["problem"].get_ref<const std::string&>()),
                     "\n");

@@ -48,9 +48,9 @@ absl::StatusOr<std::string> FindInFolder(const std::string& folder) {
     if (path.ends_with(kRankSuffix)) rank_files.push_back(path);
   }
   if (rank_files.size() == 1) return rank_files[0];
-  return absl::NotFoundError(
-      absl::StrCat("no tokenizer: ", folder, " has no tokenizer.json, tekken.json, ",
-                   "tokenizer.model and not one *.tiktoken, but ", rank_files.size()));
+  return absl::NotFoundError(absl::StrCat(
+      "no tokenizer in ", folder, ": looked for tokenizer.json, tekken.json, ",
+      "tokenizer.model and for one *.tiktoken, of which there are ", rank_files.size()));
 }
 
 char FirstInk(std::string_view text) {

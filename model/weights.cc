@@ -242,6 +242,8 @@ absl::StatusOr<const Tensor*> FindWeight(const Checkpoint& checkpoint, const Mod
 }
 
 absl::StatusOr<int64_t> ValidateWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
+  if (checkpoint.files().empty())
+    return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(), " alone has no weights"));
   std::vector<const Tensor*> found;
   for (int i = 0; i < kNumWeightRoles; ++i) {
     const auto role = static_cast<WeightRole>(i);

@@ -81,6 +81,14 @@ TEST(InspectTest, AConfigWithoutItsWeightsSaysWhatTheModelWouldBe) {
   EXPECT_THAT(InspectJson(unknown)["problem"].get<std::string>(), HasSubstr("Other"));
 }
 
+TEST(InspectTest, SaysInWordsWhatTheKvCacheTakes) {
+  const auto text = InspectModel(absl::StrCat(CAIRN_TEST_DATA, "/golden/configs/SmolLM2-135M.json"),
+                                 InspectFormat::kText);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("SmolLM2-135M.json: a config.json without weights\n"));
+  EXPECT_THAT(*text, HasSubstr("KV cache at f16: 22.5 KiB a token, 0.18 GiB of 8192 tokens\n"));
+}
+
 TEST(InspectTest, ListsASoundFileThatCannotBeRunWithTheReason) {
   TemporaryFolder folder;
   GgufWriter writer;
