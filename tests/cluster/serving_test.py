@@ -453,9 +453,10 @@ class OneCommand(unittest.TestCase):
         serve = self.start("--drain-seconds", int(60 * PATIENCE))
         self.wait()
         self.wait_said("tiny is served at")
+        # Seconds of work on a fast machine too: `serve` asks now and then what is in flight.
         running = subprocess.Popen(
             [CLIENT, "generate", "--endpoint", f"127.0.0.1:{self.port}", *PROMPT, "--ignore-eos",
-             "--max-tokens", "8000"], stdout=subprocess.DEVNULL)
+             "--max-tokens", "3000", "--n", "16"], stdout=subprocess.DEVNULL)
         self.addCleanup(running.kill)
         wait_until(lambda: self.wait()["requests_in_flight"] == 1, 20, "it is in flight")
         self.drain("--wait", 0)
