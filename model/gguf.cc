@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -277,6 +278,31 @@ absl::StatusOr<Tensor> MakeTensor(const TensorRecord& record, const DataArea& ar
   return tensor;
 }
 
+// The tensors fill the data area one behind the other, in any order, with nothing between them but
+// padding to the alignment. `tensors` are those of the records; one of an unknown type has no known
+// end.
+absl::Status CheckCover(std::span<const TensorRecord> records, std::span<const Tensor> tensors,
+                        uint64_t alignment) {
+  std::vector<size_t> order(records.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return records[a].offset < records[b].offset; });
+  uint64_t end = 0;  // of the tensors so far
+  bool end_is_known = true;
+  for (const size_t i : order) {
+    const uint64_t offset = records[i].offset;
+    if (offset < end || (end_is_known && offset - end >= alignment)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Printable(records[i].name), ": data ",
+                       offset < end ? "overlaps" : "leaves a hole behind",
+                       " that of another: offset=", offset, " end_of_the_other=", end));
+    }
+    end = std::max(end, offset + tensors[i].data.size());
+    end_is_known = FindGgufType(records[i].type) != nullptr;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckVersion(uint32_t version) {
   if (version == 2 || version == 3) return absl::OkStatus();
   const uint32_t swapped = __builtin_bswap32(version);
@@ -344,6 +370,7 @@ absl::StatusOr<GgufContents> ParseGguf(std::span<const std::byte> file) {
     }
     contents.tensors.push_back(*std::move(tensor));
   }
+  RETURN_IF_ERROR(CheckCover(records, contents.tensors, step));
   return contents;
 }
 

@@ -175,6 +175,26 @@ TEST(GgufTest, RefusesAnOffsetThatIsNotAligned) {
   EXPECT_THAT(Refusal(writer.File()), HasSubstr("not aligned"));
 }
 
+TEST(GgufTest, RefusesTensorsThatOverlapOrLeaveAHole) {
+  GgufWriter writer = SmallFile();
+  writer.tensors[1].offset = 32;
+  EXPECT_THAT(Refusal(writer.File()),
+              AllOf(HasSubstr("second"), HasSubstr("overlaps"), HasSubstr("offset=32"),
+                    HasSubstr("end_of_the_other=64")));
+  writer = SmallFile();
+  writer.tensors[0].dims = {4, 1};  // what is left of its bytes is nobody's
+  EXPECT_THAT(Refusal(writer.File()), AllOf(HasSubstr("second"), HasSubstr("leaves a hole"),
+                                            HasSubstr("end_of_the_other=16")));
+  writer = SmallFile();  // any order will do
+  std::swap(writer.tensors[0].data, writer.tensors[1].data);
+  writer.tensors[0].offset = 64;
+  writer.tensors[1].offset = 0;
+  EXPECT_TRUE(ParseGguf(writer.File()).ok());
+  writer = SmallFile();
+  writer.tensors[0].type = 1000;  // nobody knows where it ends
+  EXPECT_TRUE(ParseGguf(writer.File()).ok());
+}
+
 TEST(GgufTest, RefusesCountsThatTheFileCannotHold) {
   for (const uint64_t count : {uint64_t{1000}, uint64_t{1} << 32, uint64_t{1} << 59,
                                (uint64_t{1} << 61) + 2, ~uint64_t{0}}) {

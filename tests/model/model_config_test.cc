@@ -225,6 +225,7 @@ TEST(ModelConfigTest, RefusesAWeightOfAnotherShapeNamingBoth) {
                     HasSubstr("actual=[16, 8]")));
   writer = TinyModel();
   writer.tensor("blk.0.ffn_norm.weight").dims = {0};
+  writer.tensor("blk.0.ffn_norm.weight").data.clear();
   EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("actual=[0]"));
 }
 
