@@ -160,6 +160,10 @@ absl::StatusOr<RopeParameters> ReadJsonRope(const nlohmann::json& config, Rotary
                                             std::string_view layer_type) {
   const ParameterReader top(&config, "config.json: ");
   std::string section = top.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (top.Has("rope_parameters") && top.Has("rope_scaling")) {
+    return absl::InvalidArgumentError(
+        "config.json: rope_parameters and rope_scaling are both given; only one may be");
+  }
   const nlohmann::json none;
   const auto found = config.find(section);
   const nlohmann::json* object = found == config.end() ? &none : &*found;
@@ -187,7 +191,12 @@ absl::StatusOr<RopeParameters> ReadJsonRope(const nlohmann::json& config, Rotary
 
   const char* const kind_key = scaling.Has("rope_type") ? "rope_type" : "type";
   ASSIGN_OR_RETURN(const std::string kind, scaling.Text(kind_key, "default"));
-  if (kind == "default") return parameters;
+  if (kind == "default") {
+    if (!scaling.Has(kind_key) && scaling.Has("factor"))
+      return absl::InvalidArgumentError(
+          absl::StrCat(scaling.FullKey("factor"), " is given, but no rope_type"));
+    return parameters;
+  }
   if (kind == "linear") {
     ASSIGN_OR_RETURN(const double factor, scaling.Number("factor", kFactorLimits));
     ScaleLinear(factor, parameters.rope.inverse_frequency);

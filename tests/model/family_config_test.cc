@@ -376,6 +376,8 @@ TEST(FamilyConfigTest, RefusesEveryBadFieldByName) {
        {{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", -1}},
        "attention_factor"},
       {"qwen2_yarn", "rope_theta", 1, "rope_theta"},
+      {"qwen2_yarn", "rope_scaling", {{"factor", 8}}, "factor is given, but no rope_type"},
+      {"qwen2_yarn", "rope_parameters", {{"rope_type", "default"}}, "only one may be"},
   };
   for (const auto& bad : cases) {
     const absl::Status status = LoadChanged(bad.family, [&](nlohmann::json& json) {
