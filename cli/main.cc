@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/process_start.h"
 #include "cli/verbs.h"
+#include "model/utf8.h"
 
 namespace cairn {
 namespace {
@@ -74,7 +75,11 @@ ParsedVerb ParseVerb(const std::string& usage, FlagTable* flags, const Arguments
 }
 
 int ReportRefusal(const absl::Status& status) {
-  std::fprintf(stderr, "cairn: %s\n", std::string(status.message()).c_str());
+  // A template or a peer may have worded it: nothing of it steers the terminal.
+  constexpr size_t kMaxBytes = 4096;
+  const std::string message =
+      Printable({status.message().data(), status.message().size()}, kMaxBytes);
+  std::fprintf(stderr, "cairn: %s\n", message.c_str());
   return kExitRefused;
 }
 

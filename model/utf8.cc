@@ -9,8 +9,6 @@
 namespace cairn {
 namespace {
 
-constexpr size_t kMaxPrintableBytes = 200;
-
 // Length of the well-formed character at the start of `text`, which is not empty; 0 if there is
 // none.
 size_t CharacterBytes(std::string_view text) {
@@ -41,10 +39,10 @@ bool IsValidUtf8(std::string_view text) {
   return true;
 }
 
-std::string Printable(std::string_view text) {
+std::string Printable(std::string_view text, size_t max_bytes) {
   std::string out;
   size_t position = 0;
-  while (position < text.size() && position < kMaxPrintableBytes) {
+  while (position < text.size() && position < max_bytes) {
     const std::string_view rest = text.substr(position);
     const size_t length = CharacterBytes(rest);
     const auto first = static_cast<uint8_t>(rest[0]);

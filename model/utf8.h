@@ -2,6 +2,7 @@
 // Thread: any. Errors: none.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@ namespace cairn {
 bool IsValidUtf8(std::string_view text);
 
 // `text` on one line for an error message or a listing: control characters and broken UTF-8 are
-// escaped, and a long text is cut with "...".
-std::string Printable(std::string_view text);
+// escaped, and a text of more than about max_bytes is cut with "...".
+std::string Printable(std::string_view text, size_t max_bytes = 200);
 
 }  // namespace cairn
