@@ -285,8 +285,9 @@ absl::Status CheckCover(std::span<const TensorRecord> records, std::span<const T
                         uint64_t alignment) {
   std::vector<size_t> order(records.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return records[a].offset < records[b].offset; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(records[a].offset, a) < std::pair(records[b].offset, b);
+  });
   uint64_t end = 0;  // of the tensors so far
   bool end_is_known = true;
   for (const size_t i : order) {
