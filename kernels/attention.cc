@@ -29,7 +29,7 @@ constexpr int kTileCostTokens = 16;
 constexpr int kLoadCostRows = 4;
 
 int GroupOf(const AttentionArgs& args) {
-  return args.group > 0 ? args.group : args.num_heads / args.kv.num_kv_heads;
+  return AttentionGroup(args.group, args.num_heads, args.kv.num_kv_heads);
 }
 
 // An item of the plan with one KV head.
@@ -467,7 +467,7 @@ std::unique_ptr<AttentionScratch> AttentionScratch::Create(const Limits& limits)
   CHECK_GT(limits.num_threads, 0);
   CHECK_GT(limits.num_kv_heads, 0);
   CHECK_GT(limits.head_dim, 0);
-  CHECK(limits.group > 0 || limits.num_heads >= limits.num_kv_heads);
+  CHECK(limits.group > 0 || limits.num_heads % limits.num_kv_heads == 0) << limits.num_heads;
   return std::make_unique<TeamScratch>(limits);
 }
 

@@ -25,6 +25,10 @@ int AttentionValueDim(const Sizes& sizes) {
   return sizes.value_dim > 0 ? sizes.value_dim : sizes.head_dim;
 }
 
+inline int AttentionGroup(int group, int num_heads, int num_kv_heads) {
+  return group > 0 ? group : num_heads / num_kv_heads;
+}
+
 class FloatBuffer {
  public:
   explicit FloatBuffer(int64_t floats) : lines_(static_cast<size_t>((floats + 15) / 16)) {}
@@ -54,7 +58,7 @@ class TeamScratch : public AttentionScratch {
  public:
   explicit TeamScratch(const Limits& of)
       : limits(of),
-        group(of.group > 0 ? of.group : of.num_heads / of.num_kv_heads),
+        group(AttentionGroup(of.group, of.num_heads, of.num_kv_heads)),
         padded_head_dim(PaddedDim(of.head_dim)),
         part_floats(kPartHeader + PaddedDim(AttentionValueDim(of))),
         split_rows(SplitRows()),

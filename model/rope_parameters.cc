@@ -159,11 +159,12 @@ absl::StatusOr<RopeParameters> ReadJsonRope(const nlohmann::json& config, Rotary
                                             int rotary_dim, int context_length,
                                             std::string_view layer_type) {
   const ParameterReader top(&config, "config.json: ");
-  std::string section = top.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (top.Has("rope_parameters") && top.Has("rope_scaling")) {
+  const bool is_newer = top.Has("rope_parameters");
+  if (is_newer && top.Has("rope_scaling")) {
     return absl::InvalidArgumentError(
         "config.json: rope_parameters and rope_scaling are both given; only one may be");
   }
+  std::string section = is_newer ? "rope_parameters" : "rope_scaling";
   const nlohmann::json none;
   const auto found = config.find(section);
   const nlohmann::json* object = found == config.end() ? &none : &*found;

@@ -41,7 +41,7 @@ class LatentAttention {
   void Prepare(const Context& context, const ThreadLayer& weights, const LayerVectors& vectors,
                const KvLayer& kv, const Rows& rows);
 
-  // Fills queries(). Syncs at the end.
+  // Completes queries(), of which Prepare wrote what turns. Syncs at the end.
   void Absorb(const Context& context, const ThreadLayer& weights, int64_t num_rows);
 
   // [T][query_stride]: the rank's heads of cached_dim elements each, scaled.
