@@ -358,16 +358,16 @@ void Pass::VisitUnits(const Segment& segment, Visit visit) const {
   }
 }
 
-// A unit belongs to the thread in whose range of the round's work it starts.
+// A unit belongs to the thread in whose range of the round's work its middle lies.
 void Pass::AttendRound(const Cursor& from, int64_t cost) {
   const Range share = context_.Share(cost);
   int64_t start = 0;
   Unit waiting;  // until the unit behind it is known, whose keys it prefetches
   WalkRound(from, [&](const Segment& segment) {
     VisitUnits(segment, [&](const Unit& unit) {
-      const int64_t begin = start;
+      const int64_t middle = start + Cost(unit) / 2;
       start += Cost(unit);
-      if (begin < share.begin || begin >= share.end) return;
+      if (middle < share.begin || middle >= share.end) return;
       if (waiting.parts != nullptr) Attend(waiting, &unit);
       waiting = unit;
     });

@@ -15,7 +15,7 @@ namespace cairn::avx2 {
 inline constexpr int kWideStrip = 6;
 constexpr int StripColumns(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 // Whether the factors of the rows stay in registers while keys or values pass one register at a
-// time; else a key or value stays, and the factors pass.
+// time; else the keys or values stay, and the factors pass.
 constexpr bool HoldsFactors(int rows) { return rows <= 3; }
 // Keeps the compiler from holding what comes next too: no register is left.
 [[gnu::always_inline]] inline void EndColumn() { asm volatile("" : : : "memory"); }
@@ -47,6 +47,7 @@ inline F32x16 Set1<F32x16>(float x) {
 }
 
 inline Register LoadRegister(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline F32x16 Broadcast(const float* p) { return Set1<F32x16>(*p); }
 inline F32x16 Load(const float* p) { return {LoadRegister(p), LoadRegister(p + 8)}; }
 inline void Store(float* p, F32x8 a) { _mm256_storeu_ps(p, a.v); }
 inline void Store(float* p, F32x16 a) { Store(p, a.lo), Store(p + 8, a.hi); }

@@ -18,8 +18,8 @@ constexpr int StripColumns(int rows) {
   while (columns > 1 && columns * (rows + 1) > 30) --columns;
   return columns;
 }
-constexpr bool HoldsFactors(int) { return false; }  // the multiply-add broadcasts from memory
-[[gnu::always_inline]] inline void EndColumn() {}   // the compiler has registers enough
+constexpr bool HoldsFactors(int) { return false; }
+[[gnu::always_inline]] inline void EndColumn() {}  // the compiler has registers enough
 
 struct F32x16 {
   __m512 v;
@@ -38,6 +38,12 @@ inline F32x16 Set1<F32x16>(float x) {
   return {_mm512_set1_ps(x)};
 }
 
+// One load for all its uses, where the compiler would put one into each of them.
+[[gnu::always_inline]] inline F32x16 Broadcast(const float* p) {
+  __m512 v = _mm512_set1_ps(*p);
+  asm("" : "+v"(v));
+  return {v};
+}
 inline F32x16 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline Register LoadRegister(const float* p) { return Load(p); }
 inline void Store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
