@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<std::vector<TokenEvent>>> OfflineEngine::RunAll(
     if (!item) continue;
     if (item->event.finish_reason == FinishReason::kError) {
       cancel_all();
-      return absl::InternalError(item->event.error);
+      return item->event.error;
     }
     if (item->event.finish_reason != FinishReason::kNone) --running;
     if (on_event != nullptr && !on_event(item->index, item->event))

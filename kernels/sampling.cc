@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "base/log.h"
 #include "kernels/cpu_kernels.h"
@@ -131,7 +132,7 @@ class Distribution {
   std::vector<float> Probabilities() const;
 
  private:
-  int32_t Certain() const;
+  int32_t Best() const;
   void Filter();
   void GatherMass(double target);
   void Weigh();
@@ -140,11 +141,10 @@ class Distribution {
   const CpuKernels& cpu_;
   const SamplingParams& params_;
   const std::span<const float> logits_;
-  const std::span<const int32_t> banned_;
   std::vector<float> maxima_;  // of chunks
   float max_ = -kInfinity;
   float inverse_temperature_ = 0;
-  int32_t certain_ = -1;               // the only choice, or -1
+  std::optional<int32_t> certain_;     // the only choice, which can be kNoToken
   bool filtered_ = false;              // only candidates_ may be drawn
   std::vector<Candidate> candidates_;  // by id
   std::vector<float> sums_;            // of chunks: weights of all tokens, when not filtered
@@ -154,30 +154,26 @@ Distribution::Distribution(const CpuKernels& cpu, const SampleArgs& args)
     : cpu_(cpu),
       params_(*args.params),
       logits_(args.logits, static_cast<size_t>(args.vocab)),
-      banned_(args.banned),
       maxima_(ChunkMaxima(cpu, args.logits, args.vocab)),
       max_(*std::max_element(maxima_.begin(), maxima_.end())),
       inverse_temperature_(1.0f / params_.temperature) {
   const bool greedy = !(params_.temperature > 0) || std::isinf(inverse_temperature_);
-  if (greedy || std::isinf(max_)) {
-    certain_ = Certain();
-    return;
+  if (std::isinf(max_)) {
+    certain_ = kNoToken;
+  } else if (greedy) {
+    certain_ = Best();
+  } else {
+    Filter();
   }
-  Filter();
 }
 
-// The best token, the first of equals; where no logit is above -infinity the first that may be.
-int32_t Distribution::Certain() const {
-  if (max_ > -kInfinity) {
-    size_t chunk = 0;
-    while (maxima_[chunk] != max_) ++chunk;
-    size_t token = chunk * kLogitChunk;
-    while (logits_[token] != max_) ++token;
-    return static_cast<int32_t>(token);
-  }
-  for (int32_t token = 0; token < static_cast<int32_t>(logits_.size()); ++token)
-    if (std::find(banned_.begin(), banned_.end(), token) == banned_.end()) return token;
-  return 0;
+// The best token, the first of equals.
+int32_t Distribution::Best() const {
+  size_t chunk = 0;
+  while (maxima_[chunk] != max_) ++chunk;
+  size_t token = chunk * kLogitChunk;
+  while (logits_[token] != max_) ++token;
+  return static_cast<int32_t>(token);
 }
 
 void Distribution::Filter() {
@@ -242,7 +238,7 @@ int32_t Distribution::DrawCandidate(float uniform) const {
 
 // The first token at which the running sum of weights, by id, exceeds uniform * total.
 int32_t Distribution::Draw(float uniform) const {
-  if (certain_ >= 0) return certain_;
+  if (certain_.has_value()) return *certain_;
   if (filtered_) return DrawCandidate(uniform);
   double total = 0, below = 0;
   for (const float sum : sums_) total += static_cast<double>(sum);
@@ -268,8 +264,8 @@ int32_t Distribution::Draw(float uniform) const {
 
 std::vector<float> Distribution::Probabilities() const {
   std::vector<float> out(logits_.size());
-  if (certain_ >= 0) {
-    out[static_cast<size_t>(certain_)] = 1;
+  if (certain_.has_value()) {
+    if (*certain_ != kNoToken) out[static_cast<size_t>(*certain_)] = 1;
     return out;
   }
   if (filtered_) {
@@ -298,8 +294,9 @@ class Logprobs {
     log_total_ = static_cast<double>(max) + std::log(total);
   }
 
-  // -infinity where the logit is, or is NaN.
+  // -infinity where the logit is, or is NaN, and for kNoToken.
   float Of(int32_t token) const {
+    if (token == kNoToken) return -kInfinity;
     const float logit = logits_[static_cast<size_t>(token)];
     if (!(logit > -kInfinity) || !std::isfinite(log_total_)) return -kInfinity;
     return static_cast<float>(static_cast<double>(logit) - log_total_);

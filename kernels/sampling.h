@@ -53,8 +53,11 @@ struct SampleArgs {
   uint32_t position = 0;                    // of the token being chosen
 };
 
+// What is chosen where there is nothing to choose from.
+inline constexpr int32_t kNoToken = -1;
+
 struct SampledToken {
-  int32_t token = -1;
+  int32_t token = kNoToken;
   // log softmax of the raw logits (before temperature and filters, after nothing): as other engines
   // report them. Filled when params->num_logprobs >= 0; -infinity where the logit is NaN.
   float logprob = 0;
@@ -63,12 +66,13 @@ struct SampledToken {
 
 // Order: bias, banned, penalties, (greedy: argmax) temperature, top-k, top-p, min-p, draw.
 // top-p keeps the smallest set of most probable tokens whose mass reaches top_p; ties by lower id.
-// A NaN counts as -infinity; where no logit is above -infinity the lowest id that is not banned is
-// chosen, so the token is always in range.
+// A NaN counts as -infinity. Where the largest logit is not finite (all are NaN, banned or
+// -infinity, or one is infinite) there is no distribution: kNoToken; else the token is in range.
 // Thread: any; scratch is memory of the call.
 SampledToken SampleToken(const CpuKernels& cpu, const SampleArgs& args);
 
-// The probabilities left after temperature and filters, as SampleToken draws from them; for tests.
+// The probabilities left after temperature and filters, as SampleToken draws from them, all 0 for
+// kNoToken; for tests.
 std::vector<float> FilteredProbabilities(const CpuKernels& cpu, const SampleArgs& args);
 
 // Index of the largest of n values, the first of equals; a NaN counts as -infinity.

@@ -57,7 +57,7 @@ class EngineImpl final : public Engine {
   void TakeCancellations();
   absl::Status RunStep();
   void Fail(const absl::Status& cause);
-  void EndAll(FinishReason reason, const std::string& error);
+  void EndAll(FinishReason reason, const absl::Status& error);
   void Deliver(Handle handle, const TokenEvent& event);
   void DeliverAll(const std::vector<Scheduler::Event>& events);
   void PublishStats();
@@ -181,7 +181,7 @@ void EngineImpl::Loop() {
     if (!status.ok()) return Fail(status);
   }
   TakeSubmissions(absl::ZeroDuration());
-  EndAll(FinishReason::kCancelled, "");
+  EndAll(FinishReason::kCancelled, absl::OkStatus());
 }
 
 // How long the thread may wait for a submission before it has something to do by itself.
@@ -256,11 +256,12 @@ void EngineImpl::Fail(const absl::Status& cause) {
   failed_ = true;
   submissions_.Close();
   TakeSubmissions(absl::ZeroDuration());
-  EndAll(FinishReason::kError, std::string(cause.message()));
+  // Whatever it was: another group may do.
+  EndAll(FinishReason::kError, absl::UnavailableError(cause.message()));
   if (on_failure_) on_failure_(cause);
 }
 
-void EngineImpl::EndAll(FinishReason reason, const std::string& error) {
+void EngineImpl::EndAll(FinishReason reason, const absl::Status& error) {
   const std::vector<Scheduler::Event> events = scheduler_->AbortAll(reason, error);
   PublishStats();
   DeliverAll(events);

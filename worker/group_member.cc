@@ -34,9 +34,8 @@ JobEvent ToJobEvent(JobId job, const TokenEvent& event) {
       break;
     case FinishReason::kError:
       out.end = JobEnd::kError;
-      // The group failed: another one may do.
-      out.error_code = absl::StatusCode::kUnavailable;
-      out.error = event.error;
+      out.error_code = event.error.code();
+      out.error = std::string(event.error.message());
       break;
   }
   out.prompt_tokens = event.usage.prompt_tokens;

@@ -1,6 +1,7 @@
 #include "worker/rank.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -147,7 +148,8 @@ absl::Status RankImpl::SampleRows(StepResult* result) {
   for (size_t first = 0; first < all.size(); first += kMaxLogitRows)
     RETURN_IF_ERROR(SampleGroup(
         all.subspan(first, std::min<size_t>(kMaxLogitRows, all.size() - first)), result));
-  for (const StepToken& token : result->tokens) table_->Append(token.slot, token.sampled.token);
+  for (const StepToken& token : result->tokens)
+    if (token.sampled.token != kNoToken) table_->Append(token.slot, token.sampled.token);
   return absl::OkStatus();
 }
 
@@ -214,10 +216,8 @@ absl::Status RankImpl::ChooseGreedy(std::span<const StepRows::Sample> group, Ste
       }
     }
   }
-  for (size_t i = 0; i < best.size(); ++i) {
-    // Rows of NaN have no best: the lowest id is as good as any.
-    out[i].sampled.token = best[i].token < num_token_ids() ? best[i].token : 0;
-  }
+  for (size_t i = 0; i < best.size(); ++i)
+    out[i].sampled.token = std::isfinite(best[i].logit) ? best[i].token : kNoToken;
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/sampling.h"
 
 namespace cairn {
@@ -40,8 +41,9 @@ struct TokenEvent {
   bool has_token = false;
   SampledToken token;
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;  // kError: what happened, in one line
-  Usage usage;        // complete in the last event
+  // kError: Unavailable if the group has failed, Internal if the model gave nothing to choose from.
+  absl::Status error;
+  Usage usage;  // complete in the last event
 };
 
 }  // namespace cairn

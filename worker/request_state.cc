@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace cairn {
 
 void ExtendKeys(const BlockKey& root, std::span<const int32_t> tokens, int32_t num_blocks,
@@ -33,6 +35,14 @@ SequenceStart RequestState::Start() const {
 }
 
 TokenEvent RequestState::Append(const SampledToken& sampled) {
+  if (sampled.token == kNoToken) {
+    TokenEvent event;
+    event.finish_reason = FinishReason::kError;
+    event.error = absl::InternalError(absl::StrCat(
+        "the model gives no finite logit to choose a token from: position=", num_tokens()));
+    event.usage = usage;
+    return event;
+  }
   tokens.push_back(sampled.token);
   ++usage.completion_tokens;
   TokenEvent event;

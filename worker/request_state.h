@@ -57,7 +57,7 @@ struct RequestState {
   }
   // What the ranks need to know of it as it enters a slot, but its tables.
   SequenceStart Start() const;
-  // Appends a sampled token and says what happened.
+  // Appends a sampled token and says what happened; kNoToken ends the request with an error.
   TokenEvent Append(const SampledToken& sampled);
 };
 

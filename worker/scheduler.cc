@@ -31,7 +31,7 @@ class SchedulerImpl final : public Scheduler {
   StepPlan Plan() override;
   std::vector<Event> Apply(const StepResult& result) override;
   const GenerateRequest* RequestOfSlot(int32_t slot) const override;
-  std::vector<Event> AbortAll(FinishReason reason, const std::string& error) override;
+  std::vector<Event> AbortAll(FinishReason reason, const absl::Status& error) override;
   bool HasWork() const override {
     return !waiting_.empty() || !running_.empty() || !freed_slots_.empty();
   }
@@ -349,10 +349,10 @@ std::vector<Scheduler::Event> SchedulerImpl::Apply(const StepResult& result) {
       CHECK_LT(num_sampled, result.tokens.size());
       const StepToken& token = result.tokens[num_sampled++];
       CHECK_EQ(token.slot, segment.slot);
-      CHECK(token.sampled.token >= 0 && token.sampled.token < options_.vocab_size);
+      CHECK(token.sampled.token >= kNoToken && token.sampled.token < options_.vocab_size);
       if (!request->cancelled) {
-        ++stats_.generated_tokens;
         events.push_back({request->handle, request->Append(token.sampled)});
+        if (events.back().event.has_token) ++stats_.generated_tokens;
         if (events.back().event.finish_reason != FinishReason::kNone) Leave(request);
       }
     }
@@ -414,7 +414,7 @@ const GenerateRequest* SchedulerImpl::RequestOfSlot(int32_t slot) const {
 }
 
 std::vector<Scheduler::Event> SchedulerImpl::AbortAll(FinishReason reason,
-                                                      const std::string& error) {
+                                                      const absl::Status& error) {
   plan_pending_ = false;
   planned_.clear();
   books_.Release(&copy_sources_);

@@ -108,7 +108,7 @@ class Scheduler {
   virtual const GenerateRequest* RequestOfSlot(int32_t slot) const = 0;
   // Ends all requests and forgets all KV (the group failed or closes): last events in order of
   // arrival. Also between a plan and its result, which then does not come.
-  virtual std::vector<Event> AbortAll(FinishReason reason, const std::string& error) = 0;
+  virtual std::vector<Event> AbortAll(FinishReason reason, const absl::Status& error) = 0;
 
   // A request waits or runs, or the ranks do not know yet that one has ended.
   virtual bool HasWork() const = 0;

@@ -282,8 +282,8 @@ TEST(SamplingTest, BannedIdsAreNeverDrawn) {
 
 class SamplingHostileTest : public testing::TestWithParam<int> {};
 
-// NaN is -infinity; without any number the lowest id that may be chosen is.
-TEST_P(SamplingHostileTest, NanAndInfinityStillChooseATokenInRange) {
+// NaN is -infinity; where the largest logit is not finite there is nothing to choose.
+TEST_P(SamplingHostileTest, NanAndInfinityChooseAmongNumbersOrNothing) {
   const SamplingParams kinds[] = {{.temperature = 0},
                                   {},
                                   {.top_k = 3},
@@ -301,12 +301,12 @@ TEST_P(SamplingHostileTest, NanAndInfinityStillChooseATokenInRange) {
         return sampler.Sample(logits, position).token;
       };
       std::vector<float> logits(vocab, kNan);
-      EXPECT_EQ(sample(logits), 2);
-      EXPECT_EQ(sample(std::vector<float>(vocab, -kInfinity)), 2);
+      EXPECT_EQ(sample(logits), kNoToken);
+      EXPECT_EQ(sample(std::vector<float>(vocab, -kInfinity)), kNoToken);
       logits[vocab - 1] = -5;
       EXPECT_EQ(sample(logits), static_cast<int32_t>(vocab - 1));
       logits[vocab - 1] = kInfinity;
-      EXPECT_EQ(sample(logits), static_cast<int32_t>(vocab - 1));
+      EXPECT_EQ(sample(logits), kNoToken);
       std::vector<float> huge(vocab, -3e38f);
       huge[vocab - 1] = 3e38f;
       EXPECT_EQ(sample(huge), static_cast<int32_t>(vocab - 1));
@@ -320,8 +320,15 @@ TEST_P(SamplingHostileTest, NanAndInfinityStillChooseATokenInRange) {
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, SamplingHostileTest, testing::Range(0, 9));
 
-TEST(SamplingTest, EverythingBannedIsStillInRange) {
-  EXPECT_EQ((Sampler({}, {0, 1}).Sample({1, 2}).token), 0);
+TEST(SamplingTest, WhereEverythingIsBannedThereIsNoToken) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Sampler sampler({.temperature = temperature, .num_logprobs = 2}, {0, 1});
+    const SampledToken got = sampler.Sample({1, 2});
+    EXPECT_EQ(got.token, kNoToken);
+    EXPECT_EQ(got.logprob, -kInfinity);
+    EXPECT_EQ(got.top_logprobs.size(), 2u);  // of the raw logits
+    EXPECT_THAT(sampler.Probabilities({1, 2}), ElementsAre(0, 0));
+  }
 }
 
 TEST(SamplingTest, LogprobsAreOfTheRawLogits) {

@@ -335,7 +335,7 @@ TEST_F(EngineTest, AFailedStepEndsEveryRequestWithTheCause) {
   gate_.Open();
   for (Stream* stream : {&running, &prefilling, &queued}) {
     EXPECT_EQ(stream->Wait(), FinishReason::kError);
-    EXPECT_THAT(stream->last.error, HasSubstr("rank 1 is gone"));
+    EXPECT_THAT(stream->last.error.ToString(), HasSubstr("UNAVAILABLE: rank 1 is gone"));
   }
   ASSERT_EQ(failed_.get_future().wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(failure_.code(), absl::StatusCode::kUnavailable);

@@ -125,6 +125,8 @@ class HashExecutor : public StepExecutor {
 
   // Called with slot and position of each computed row of a segment that asks for its logits.
   std::function<void(int32_t slot, int32_t position)> on_logits;
+  // Whether the sequence that began so gets no token now.
+  std::function<bool(const SequenceStart& start)> gives_nothing;
 
  private:
   static constexpr uint64_t kPoison = 0xdeaddeaddeaddead;
@@ -262,6 +264,10 @@ class HashExecutor : public StepExecutor {
     const SampledToken next =
         HashModel::Next(slot.prefixes.back(), slot.start.sampling, slot.start.num_prompt_tokens,
                         num_tokens, banned, options_.vocab_size);
+    if (gives_nothing && gives_nothing(slot.start)) {
+      result->tokens.push_back({.slot = segment.slot, .sampled = {}});
+      return absl::OkStatus();
+    }
     slot.Append(next.token);
     result->tokens.push_back({.slot = segment.slot, .sampled = next});
     return absl::OkStatus();

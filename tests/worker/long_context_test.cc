@@ -161,7 +161,7 @@ TEST(LongContextTest, MemoryIsAsComputedAndPlansDoNotGrow) {
     WriteRandomModel(kind.config, &folder);
     const LongRun shorter = RunLong(folder.path(), kStepTokens);
     const LongRun run = RunLong(folder.path(), kPromptTokens);
-    ASSERT_EQ(run.result.error, "");
+    ASSERT_TRUE(run.result.error.ok()) << run.result.error;
     ASSERT_EQ(run.result.tokens.size(), static_cast<size_t>(kNewTokens));
     KvBooks::Options pool = PoolFor(run.config);
     EXPECT_GE(MaxTokensInPool(pool), kPromptTokens + kNewTokens - 1);

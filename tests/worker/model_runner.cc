@@ -83,7 +83,7 @@ std::vector<RunResult> ModelRunner::Run(const std::vector<RunRequest>& requests)
     if (handle.ok())
       ++running;
     else
-      results[i].error = handle.status().ToString();
+      results[i].error = handle.status();
   }
   while (running > 0) {
     const std::optional<Item> item = queue.Pop(absl::Minutes(5));

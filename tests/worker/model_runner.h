@@ -35,7 +35,7 @@ struct RunnerOptions {
 struct RunResult {
   std::vector<int32_t> tokens;
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;
+  absl::Status error;
   Usage usage;
   // By position: SHA-256 of the logits' bytes, or the logits where they were asked for.
   std::map<int32_t, std::string> digests;

@@ -50,6 +50,7 @@ class SchedulerDriver {
     GenerateRequest request;
     std::vector<int32_t> tokens;
     FinishReason finish_reason = FinishReason::kNone;
+    absl::Status error;
     Usage usage;
     int64_t first_step = -1, last_step = -1;  // that gave a token
     int64_t longest_gap = 0;                  // in steps, between two tokens
@@ -136,6 +137,7 @@ class SchedulerDriver {
       record.last_step = num_steps_;
     }
     record.finish_reason = event.event.finish_reason;
+    record.error = event.event.error;
     record.usage = event.event.usage;
   }
 

@@ -369,6 +369,30 @@ TEST(SchedulerTest, ABadRequestLeavesOthersUntouched) {
   driver.ExpectLoneOutput(good);
 }
 
+// A model whose logits are no numbers fails the request, and nobody else's.
+TEST(SchedulerTest, ARequestThatGetsNoTokenEndsAloneWithAnError) {
+  SchedulerDriver driver(SmallOptions());
+  const uint64_t good = driver.Add(SomeRequest(SomePrompt(5), 20));
+  GenerateRequest request = SomeRequest(SomePrompt(9, 2), 20);
+  request.sampling.seed = 99;
+  int num_before = 3;
+  driver.executor().gives_nothing = [&](const SequenceStart& start) {
+    return start.sampling.seed == 99 && num_before-- == 0;
+  };
+  const uint64_t bad = driver.Add(request);
+  driver.RunAll();
+  driver.ExpectLoneOutput(good);
+  const SchedulerDriver::Record& record = driver.record(bad);
+  EXPECT_EQ(record.finish_reason, FinishReason::kError);
+  EXPECT_EQ(record.error.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(record.error.message()), HasSubstr("no finite logit"));
+  EXPECT_THAT(std::string(record.error.message()), HasSubstr("position=12"));
+  EXPECT_EQ(record.tokens.size(), 3u);
+  EXPECT_EQ(record.usage.completion_tokens, 3);
+  EXPECT_EQ(driver.scheduler().stats().generated_tokens, 23);
+  driver.ExpectIdle();
+}
+
 TEST(SchedulerTest, AbortEndsAllInOrderOfArrivalAndForgetsTheirKv) {
   SchedulerOptions options = SmallOptions();
   options.max_running = 1;
@@ -378,12 +402,12 @@ TEST(SchedulerTest, AbortEndsAllInOrderOfArrivalAndForgetsTheirKv) {
   for (int i = 0; i < 3; ++i) driver.Step();
   driver.scheduler().Plan();  // the step that fails
   const std::vector<Scheduler::Event> events =
-      driver.scheduler().AbortAll(FinishReason::kError, "rank 1 is gone");
+      driver.scheduler().AbortAll(FinishReason::kError, absl::UnavailableError("rank 1 is gone"));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].handle, first);
   EXPECT_EQ(events[1].handle, second);
   EXPECT_EQ(events[0].event.finish_reason, FinishReason::kError);
-  EXPECT_EQ(events[0].event.error, "rank 1 is gone");
+  EXPECT_EQ(events[0].event.error, absl::UnavailableError("rank 1 is gone"));
   EXPECT_EQ(events[0].event.usage.completion_tokens, 3);
   const SchedulerStats stats = driver.scheduler().stats();
   EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
