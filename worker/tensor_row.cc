@@ -1,7 +1,12 @@
 #include "worker/tensor_row.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "kernels/dequantise.h"
+#include "model/utf8.h"
 
 namespace cairn {
 
@@ -16,6 +21,15 @@ void ReadRow(const Tensor& tensor, int64_t row, float* out) {
   std::vector<float> scales;
   ReadRowScales(tensor, row, &scales);
   ScaleFloat8Row(scales.data(), columns, out);
+}
+
+absl::Status CheckFinite(const Tensor& tensor, std::span<const float> values) {
+  const auto found = std::find_if_not(values.begin(), values.end(),
+                                      [](float value) { return std::isfinite(value); });
+  if (found == values.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", Printable(tensor.name),
+      " has a value that is not finite: index=", found - values.begin(), " value=", *found));
 }
 
 void ReadRowScales(const Tensor& tensor, int64_t row, std::vector<float>* out) {

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "model/checkpoint.h"
 
 namespace cairn {
@@ -15,6 +17,9 @@ const std::byte* RowData(const Tensor& tensor, int64_t row);
 
 // The row as float32, [columns].
 void ReadRow(const Tensor& tensor, int64_t row, float* out);
+
+// Errors: InvalidArgument naming the tensor, and the first of `values` that is not finite.
+absl::Status CheckFinite(const Tensor& tensor, std::span<const float> values);
 
 // The row's scales where the tensor has them, one for every kFloat8Block of columns; else none.
 void ReadRowScales(const Tensor& tensor, int64_t row, std::vector<float>* out);

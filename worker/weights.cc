@@ -49,16 +49,25 @@ class Loader {
 
  private:
   absl::StatusOr<const Tensor*> Find(WeightRole role, int layer, int expert = 0) {
-    return FindWeight(checkpoint_, config_, role, layer, expert);
+    ASSIGN_OR_RETURN(const Tensor* tensor, FindWeight(checkpoint_, config_, role, layer, expert));
+    if (tensor->scales != nullptr) RETURN_IF_ERROR(ReadWhole(*tensor->scales).status());
+    return tensor;
+  }
+
+  // A vector, or the scales of a matrix: few values, of which one that is not finite would spoil
+  // many.
+  static absl::StatusOr<std::vector<float>> ReadWhole(const Tensor& tensor) {
+    std::vector<float> values(tensor.num_elements);
+    DequantiseRow(*tensor.dtype, tensor.data.data(), tensor.num_elements, values.data());
+    RETURN_IF_ERROR(CheckFinite(tensor, values));
+    return values;
   }
 
   // Appends a part of a vector; nothing if the graph does not have it.
   absl::Status ReadVector(WeightRole role, int layer, Range part, std::vector<float>* out) {
     if (!HasWeight(config_, role, layer)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Tensor* tensor, Find(role, layer));
-    const int64_t n = tensor->num_elements;
-    std::vector<float> all(n);
-    DequantiseRow(*tensor->dtype, tensor->data.data(), n, all.data());
+    ASSIGN_OR_RETURN(const std::vector<float> all, ReadWhole(*tensor));
     out->insert(out->end(), all.begin() + part.begin, all.begin() + part.end);
     weights_.read_bytes += static_cast<int64_t>(tensor->data.size());
     return absl::OkStatus();

@@ -37,8 +37,11 @@ class SafetensorsModel {
   std::vector<std::byte> data_;
 };
 
-// Writes the config and, in float32, random weights of the graph it describes.
-inline void WriteRandomModel(const nlohmann::json& config_json, TemporaryFolder* folder) {
+// Writes the config and, in float32, random weights of the graph it describes, as `change` leaves
+// them.
+inline void WriteRandomModel(
+    const nlohmann::json& config_json, TemporaryFolder* folder,
+    const std::function<void(WeightRole role, std::span<float> values)>& change = nullptr) {
   const std::string path = folder->Write("config.json", std::string_view(config_json.dump()));
   const auto checkpoint = Checkpoint::Open(path);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -55,6 +58,7 @@ inline void WriteRandomModel(const nlohmann::json& config_json, TemporaryFolder*
         vector ? 1.0f : 0.0f, vector ? 0.1f : 1.0f / std::sqrt(static_cast<float>(shape.back())));
     std::vector<float> values(count);
     for (float& value : values) value = normal(random);
+    if (change != nullptr) change(role, values);
     model.Add(WeightName(*config, role, layer, expert), "F32", shape,
               std::as_bytes(std::span(values)));
   };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -96,7 +97,7 @@ GgufWriter GgufModel(DType dtype, uint32_t type_number, bool as_floats) {
 }
 
 // The model in 8-bit floats with scales, or of the same values as float32.
-void WriteFloat8Model(TemporaryFolder* folder, bool as_floats) {
+void WriteFloat8Model(TemporaryFolder* folder, bool as_floats, float factor_of_scales = 1) {
   nlohmann::json config = {
       {"model_type", "llama"},           {"architectures", {"LlamaForCausalLM"}},
       {"num_hidden_layers", 1},          {"hidden_size", kModelDim},
@@ -115,12 +116,13 @@ void WriteFloat8Model(TemporaryFolder* folder, bool as_floats) {
   }
   for (int i = 0; i < static_cast<int>(std::size(kMatrices)); ++i) {
     const Matrix& matrix = kMatrices[i];
-    const reference::WeightRows weights = Weights(DType::kF8E4M3, i);
+    reference::WeightRows weights = Weights(DType::kF8E4M3, i);
     const std::vector<int64_t> shape = {matrix.rows, matrix.columns};
     if (as_floats) {
       model.Add(matrix.json_name, "F32", shape, Floats(weights));
       continue;
     }
+    for (float& scale : weights.scales) scale *= factor_of_scales;
     model.Add(matrix.json_name, "F8_E4M3", shape, weights.bytes);
     model.Add(absl::StrCat(matrix.json_name, "_scale_inv"), "F32",
               {(matrix.rows + 127) / 128, (matrix.columns + 127) / 128},
@@ -142,7 +144,7 @@ std::map<int32_t, std::string> LogitsOf(const std::string& path, int size,
   for (int i = 0; i < 9; ++i) request.prompt.push_back(7 * i % kVocab);
   request.max_tokens = 4;
   const RunResult result = (*runner)->Run(request);
-  EXPECT_EQ(result.error, "");
+  EXPECT_TRUE(result.error.ok()) << result.error;
   EXPECT_GE(result.digests.size(), 9u);
   return result.digests;
 }
@@ -180,6 +182,18 @@ TEST(WeightTypesTest, EightBitFloatsHaveTheBitsOfTheirScaledValuesOnAnyNumberOfR
   WriteFloat8Model(&float8, false);
   const auto expected = LogitsOf(floats.path(), 1);
   for (int size = 1; size <= 4; ++size) EXPECT_EQ(LogitsOf(float8.path(), size), expected) << size;
+}
+
+TEST(WeightTypesTest, ScalesOfEightBitFloatsThatAreNotFiniteAreRefusedByName) {
+  for (const float factor : {NAN, INFINITY}) {
+    TemporaryFolder folder;
+    WriteFloat8Model(&folder, false, factor);
+    const absl::Status status = ModelRunner::Start(folder.path(), {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("_scale_inv has a value that is not finite: index=0"),
+              std::string::npos)
+        << status;
+  }
 }
 
 }  // namespace
