@@ -15,11 +15,12 @@ namespace {
 
 constexpr NumberLimits kEpsilonLimits = {.min = 1e-12, .max = 0.1};
 
-absl::Status CheckHeads(const ModelConfig& config) {
+absl::Status CheckHeads(const ModelConfig& config, const std::string& heads_key,
+                        const std::string& kv_heads_key) {
   if (config.num_kv_heads > config.num_heads || config.num_heads % config.num_kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the query heads are no multiple of the key heads: query_heads=", config.num_heads,
-        " kv_heads=", config.num_kv_heads));
+    return absl::InvalidArgumentError(absl::StrCat(heads_key, " is no multiple of ", kv_heads_key,
+                                                   ": query_heads=", config.num_heads,
+                                                   " kv_heads=", config.num_kv_heads));
   }
   return absl::OkStatus();
 }
@@ -144,7 +145,7 @@ absl::Status ReadJsonSizes(const Checkpoint& checkpoint, bool tied, ModelConfig&
     if (has_bias) return NotInTheGraph(absl::StrCat(reader.FullKey(key), "=true"));
   }
   const auto quantization = checkpoint.config().find("quantization_config");
-  if (quantization != checkpoint.config().end()) {
+  if (quantization != checkpoint.config().end() && !quantization->is_null()) {
     RETURN_IF_ERROR(Annotate(CheckQuantization(*quantization), "config.json"));
   }
   ASSIGN_OR_RETURN(config.num_layers, reader.Int("num_hidden_layers", UpTo(kMaxLayers)));
@@ -167,7 +168,7 @@ absl::Status ReadJsonHeads(const Checkpoint& checkpoint, ModelConfig& config) {
   const ParameterReader reader(&checkpoint.config(), "config.json: ");
   ASSIGN_OR_RETURN(config.num_kv_heads,
                    reader.Int("num_key_value_heads", UpTo(kMaxHeads), config.num_heads));
-  RETURN_IF_ERROR(CheckHeads(config));
+  RETURN_IF_ERROR(CheckHeads(config, reader.FullKey("num_attention_heads"), "num_key_value_heads"));
   if (!reader.Has("head_dim")) {
     ASSIGN_OR_RETURN(config.head_dim, DefaultHeadDim(config));
   }
@@ -262,7 +263,8 @@ absl::Status ReadGgufHeads(const Checkpoint& checkpoint, const ParameterReader& 
                            RotaryPairs pairs, ModelConfig& config) {
   ASSIGN_OR_RETURN(config.num_kv_heads,
                    reader.Int("attention.head_count_kv", UpTo(kMaxHeads), config.num_heads));
-  RETURN_IF_ERROR(CheckHeads(config));
+  RETURN_IF_ERROR(CheckHeads(config, reader.FullKey("attention.head_count"),
+                             reader.FullKey("attention.head_count_kv")));
   if (!reader.Has("attention.key_length")) {
     ASSIGN_OR_RETURN(config.head_dim, DefaultHeadDim(config));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "model/json_text.h"
 #include "model/utf8.h"
 
 namespace cairn {
@@ -23,11 +24,9 @@ absl::Status CheckField(const json& config, const char* field, const json& known
   const auto found = config.find(field);
   const json& value = found == config.end() ? otherwise : *found;
   if (value == known) return absl::OkStatus();
-  const auto text = [](const json& of) {
-    return Printable(of.dump(-1, ' ', false, json::error_handler_t::replace));
-  };
-  return absl::UnimplementedError(absl::StrCat("quantization_config.", field, " is not supported: ",
-                                               "value=", text(value), " known=", text(known)));
+  return absl::UnimplementedError(absl::StrCat("quantization_config.", field,
+                                               " is not supported: value=", ShortJson(value),
+                                               " known=", ShortJson(known)));
 }
 
 absl::Status CheckScales(const Tensor& matrix, const Tensor& scales) {
@@ -48,7 +47,8 @@ absl::Status CheckScales(const Tensor& matrix, const Tensor& scales) {
 
 absl::Status CheckQuantization(const json& quantization_config) {
   if (!quantization_config.is_object()) {
-    return absl::InvalidArgumentError("quantization_config is not an object");
+    return absl::InvalidArgumentError(absl::StrCat("quantization_config is not an object: value=",
+                                                   ShortJson(quantization_config)));
   }
   const json format = "e4m3";
   RETURN_IF_ERROR(CheckField(quantization_config, "quant_method", "fp8", nullptr));

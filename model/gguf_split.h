@@ -1,8 +1,9 @@
 // A GGUF model divided over files: name-00001-of-00003.gguf and so on, each a GGUF file of its own.
 //
 // The first part has the model's key-values and perhaps no tensor; every part says which it is, of
-// how many, and how many tensors the whole model has. Used by checkpoint.h. Thread: any.
-// Source: gguf-split of llama.cpp and the writer of gguf-py.
+// how many, and how many tensors the whole model has; none but the first says which model that is,
+// so a part of another model with the same tensors cannot be told. Used by checkpoint.h. Thread:
+// any. Source: gguf-split of llama.cpp and the writer of gguf-py.
 #pragma once
 
 #include <cstdint>

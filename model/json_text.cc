@@ -44,6 +44,7 @@ int Depth(std::string_view text) {
 class KeyWatch : public nlohmann::json_sax<nlohmann::json> {
  public:
   const std::optional<std::string>& duplicate() const { return duplicate_; }
+  size_t error_position() const { return error_position_; }  // of the byte, from 1
 
   bool start_object(size_t) override {
     keys_.emplace_back();
@@ -67,13 +68,15 @@ class KeyWatch : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return true; }
   bool start_array(size_t) override { return true; }
   bool end_array() override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+    error_position_ = position;
     return false;
   }
 
  private:
   std::vector<std::unordered_set<std::string>> keys_;  // of each open object
   std::optional<std::string> duplicate_;
+  size_t error_position_ = 0;
 };
 
 }  // namespace
@@ -89,7 +92,8 @@ absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const JsonLimits
   }
   KeyWatch watch;
   if (!nlohmann::json::sax_parse(text, &watch)) {
-    return absl::InvalidArgumentError("not valid JSON");
+    return absl::InvalidArgumentError(
+        absl::StrCat("not valid JSON: byte=", watch.error_position(), " bytes=", text.size()));
   }
   if (watch.duplicate().has_value()) {
     return absl::InvalidArgumentError(
@@ -107,6 +111,15 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, const JsonL
   absl::StatusOr<nlohmann::json> json = ParseJson(text, limits);
   if (!json.ok()) return Annotate(json.status(), path);
   return json;
+}
+
+std::string ShortJson(const nlohmann::json& value) {
+  constexpr size_t kMostBytes = 80;
+  // What is large is not written out first: its start says enough.
+  if (value.is_structured() && value.size() > kMostBytes)
+    return absl::StrCat(value.is_array() ? "a list of " : "an object of ", value.size());
+  return Printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                   kMostBytes);
 }
 
 }  // namespace cairn

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "model/json_text.h"
 #include "model/utf8.h"
 
 namespace cairn {
@@ -59,7 +60,7 @@ ParameterReader::Value ParameterReader::LookupJson(std::string_view key) const {
     return static_cast<int64_t>(value);
   }
   if (found->is_number_integer()) return found->get<int64_t>();
-  return Other{};
+  return Other{ShortJson(*found)};
 }
 
 ParameterReader::Value ParameterReader::Lookup(std::string_view key) const {
@@ -81,12 +82,27 @@ absl::Status ParameterReader::WrongType(std::string_view key, const Value& value
         absl::StrCat(FullKey(key), " differs from layer to layer, which the graph does not have"));
   }
   std::string text = "a value of another type";
+  if (const auto* o = std::get_if<Other>(&value); o != nullptr && !o->text.empty()) text = o->text;
   if (const auto* s = std::get_if<std::string>(&value)) text = "\"" + Printable(*s) + "\"";
   if (const auto* i = std::get_if<int64_t>(&value)) text = absl::StrCat(*i);
   if (const auto* d = std::get_if<double>(&value)) text = absl::StrCat(*d);
   if (const auto* b = std::get_if<bool>(&value)) text = *b ? "true" : "false";
   return absl::InvalidArgumentError(
       absl::StrCat(FullKey(key), " is not ", View(wanted), ": value=", text));
+}
+
+absl::Status ParameterReader::WrongList(std::string_view key, std::string_view wanted,
+                                        int max_count) const {
+  std::string text;
+  if (metadata_ != nullptr) {
+    const MetadataValue& value = *metadata_->Find(FullKey(key));
+    text = absl::StrCat(value.count, value.count == 1 ? " value" : " values", " of another type");
+    if (value.count > max_count) text = absl::StrCat(value.count, " values");
+  } else {
+    text = ShortJson(*object_->find(key));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(FullKey(key), " is not ", View(wanted), ": value=", text, " limit=", max_count));
 }
 
 absl::StatusOr<int> ParameterReader::Int(std::string_view key, IntLimits limits,
@@ -149,10 +165,7 @@ absl::StatusOr<std::string> ParameterReader::Text(std::string_view key,
 absl::StatusOr<std::vector<int64_t>> ParameterReader::Integers(std::string_view key,
                                                                int max_count) const {
   if (!Has(key)) return std::vector<int64_t>{};
-  const auto wrong = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat(FullKey(key), " is not an integer or a list of integers: limit=", max_count));
-  };
+  const auto wrong = [&] { return WrongList(key, "an integer or a list of integers", max_count); };
   if (metadata_ != nullptr) {
     const MetadataValue& value = *metadata_->Find(FullKey(key));
     if (const auto integer = value.AsInteger()) return std::vector<int64_t>{*integer};
@@ -176,10 +189,7 @@ absl::StatusOr<std::vector<std::string>> ParameterReader::Texts(std::string_view
                                                                 int max_count) const {
   std::vector<std::string> texts;
   if (!Has(key)) return texts;
-  const auto wrong = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat(FullKey(key), " is not a list of texts: limit=", max_count));
-  };
+  const auto wrong = [&] { return WrongList(key, "a list of texts", max_count); };
   if (metadata_ != nullptr) {
     const MetadataValue& value = *metadata_->Find(FullKey(key));
     if (value.count > max_count) return wrong();

@@ -58,7 +58,9 @@ class ParameterReader {
 
  private:
   struct Absent {};
-  struct Other {};   // of a type that no parameter has
+  struct Other {  // of a type that no parameter has
+    std::string text = {};
+  };
   struct Varied {};  // an array whose elements differ
   using Value = std::variant<Absent, Other, Varied, int64_t, double, bool, std::string>;
 
@@ -67,6 +69,7 @@ class ParameterReader {
   Value LookupJson(std::string_view key) const;
   absl::Status Missing(std::string_view key) const;
   absl::Status WrongType(std::string_view key, const Value& value, std::string_view wanted) const;
+  absl::Status WrongList(std::string_view key, std::string_view wanted, int max_count) const;
 
   const Metadata* metadata_ = nullptr;
   const nlohmann::json* object_ = nullptr;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "model/json_text.h"
 #include "model/rope_config.h"
 #include "model/utf8.h"
 
@@ -42,6 +43,11 @@ absl::StatusOr<YarnScaling> ReadYarn(const ParameterReader& reader, const YarnKe
                                  static_cast<double>(context_length)));
   ASSIGN_OR_RETURN(yarn.fast_turns, reader.Number(keys.fast_turns, kTurnsLimits, 32.0));
   ASSIGN_OR_RETURN(yarn.slow_turns, reader.Number(keys.slow_turns, kTurnsLimits, 1.0));
+  if (yarn.fast_turns < yarn.slow_turns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reader.FullKey(keys.fast_turns), " is below ", std::string(keys.slow_turns),
+                     ": fast=", yarn.fast_turns, " slow=", yarn.slow_turns));
+  }
   return yarn;
 }
 
@@ -174,8 +180,8 @@ absl::StatusOr<RopeParameters> ReadJsonRope(const nlohmann::json& config, Rotary
     object = &*own;
   }
   if (!object->is_null() && !object->is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("config.json: ", section, " is neither null nor an object"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "config.json: ", section, " is neither null nor an object: value=", ShortJson(*object)));
   }
   const nlohmann::json empty = nlohmann::json::object();
   const ParameterReader scaling(object->is_null() ? &empty : object,

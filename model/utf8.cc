@@ -28,6 +28,23 @@ size_t CharacterBytes(std::string_view text) {
   return length;
 }
 
+// The code point of a well-formed character.
+uint32_t CodePoint(std::string_view character) {
+  const auto first = static_cast<uint8_t>(character[0]);
+  if (character.size() == 1) return first;
+  uint32_t code = first & (0x7Fu >> character.size());
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint8_t>(c) & 0x3F);
+  return code;
+}
+
+// Unicode's categories Cc past ASCII, Zl, Zp, and of Cf what changes how others are shown.
+bool IsUnseen(uint32_t code) {
+  return (code >= 0x80 && code <= 0x9F) || code == 0xAD || code == 0x61C || code == 0x180E ||
+         (code >= 0x200B && code <= 0x200F) || (code >= 0x2028 && code <= 0x202E) ||
+         (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF ||
+         (code >= 0xE0000 && code <= 0xE007F);
+}
+
 }  // namespace
 
 bool IsValidUtf8(std::string_view text) {
@@ -50,6 +67,8 @@ std::string Printable(std::string_view text, size_t max_bytes) {
       out += "\\n";
     } else if (length == 0 || first < 0x20 || first == 0x7F) {
       absl::StrAppend(&out, "\\x", absl::Hex(first, absl::kZeroPad2));
+    } else if (const uint32_t code = CodePoint(rest.substr(0, length)); IsUnseen(code)) {
+      absl::StrAppend(&out, "\\u{", absl::Hex(code), "}");
     } else {
       out += rest.substr(0, length);
     }

@@ -12,8 +12,9 @@ namespace cairn {
 // U+10FFFF.
 bool IsValidUtf8(std::string_view text);
 
-// `text` on one line for an error message or a listing: control characters and broken UTF-8 are
-// escaped, and a text of more than about max_bytes is cut with "...".
+// `text` on one line for an error message or a listing: broken UTF-8, control characters and those
+// that steer a line without being seen (they turn its direction, or have no width) are escaped, and
+// a text of more than about max_bytes is cut with "...".
 std::string Printable(std::string_view text, size_t max_bytes = 200);
 
 }  // namespace cairn

@@ -367,6 +367,10 @@ TEST(FamilyConfigTest, RefusesEveryBadFieldByName) {
        "rope_scaling",
        {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 0}},
        "beta_fast"},
+      {"deepseek_v3",
+       "rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 32}},
+       "beta_fast is below beta_slow: fast=1 slow=32"},
       {"qwen2_yarn",
        "rope_scaling",
        {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 0}},
@@ -483,6 +487,7 @@ TEST(GgufFamilyTest, RefusesYarnOfAnotherKind) {
        {std::pair("rope.scaling.yarn_ext_factor", 0.5f), std::pair("rope.scaling.factor", 0.0f),
         std::pair("rope.scaling.yarn_beta_fast", 0.0f),
         std::pair("rope.scaling.yarn_beta_slow", INFINITY),
+        std::pair("rope.scaling.yarn_beta_slow", 33.0f),
         std::pair("rope.scaling.yarn_log_multiplier", -1.0f), std::pair("rope.freq_base", 1.0f)}) {
     const absl::Status status = with_yarn(key, value);
     EXPECT_FALSE(status.ok()) << key;

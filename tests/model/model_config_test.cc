@@ -337,7 +337,8 @@ TEST(ModelConfigTest, RefusesHeadsThatDoNotDivide) {
   writer = TinyModelWithout("llama.attention.head_count_kv");
   writer.AddUint32("llama.attention.head_count_kv", 4);
   EXPECT_THAT(Message(LoadTiny(writer)),
-              AllOf(HasSubstr("query_heads=2"), HasSubstr("kv_heads=4")));
+              AllOf(HasSubstr("llama.attention.head_count_kv"), HasSubstr("query_heads=2"),
+                    HasSubstr("kv_heads=4")));
   writer = TinyModel();
   writer.AddUint32("llama.rope.dimension_count", 7);
   EXPECT_THAT(Message(LoadTiny(writer)), HasSubstr("rotary_dim=7"));
@@ -464,6 +465,8 @@ TEST(JsonConfigTest, RefusesEveryBadFieldByName) {
       {"num_hidden_layers", nullptr, "num_hidden_layers is missing"},
       {"hidden_size", -64, "hidden_size"},
       {"hidden_size", 18446744073709551615u, "hidden_size"},
+      {"num_hidden_layers", {{"a", 3}}, "num_hidden_layers is not an integer: value={\"a\":3}"},
+      {"num_attention_heads", 10, "num_attention_heads is no multiple of num_key_value_heads"},
       {"num_attention_heads", 10, "query_heads=10"},
       {"num_key_value_heads", 2, "kv_heads=2"},
       {"head_dim", 15, "rotary_dim=15"},
@@ -481,7 +484,10 @@ TEST(JsonConfigTest, RefusesEveryBadFieldByName) {
       {"tie_word_embeddings", 1, "tie_word_embeddings"},
       {"partial_rotary_factor", 0.5, "partial_rotary_factor=0.5"},
       {"quantization_config", {{"quant_method", "gptq"}}, "quantization_config.quant_method"},
+      {"quantization_config", "fp8", "quantization_config is not an object: value=\"fp8\""},
       {"bos_token_id", 320, "bos_token_id"},
+      {"bos_token_id", "<s>",
+       "bos_token_id is not an integer or a list of integers: value=\"<s>\""},
       {"eos_token_id", {2, 1 << 30}, "eos_token_id"},
       {"eos_token_id", {{"id", 2}}, "eos_token_id"},
       {"eos_token_id", 2.5, "eos_token_id"},
@@ -489,10 +495,11 @@ TEST(JsonConfigTest, RefusesEveryBadFieldByName) {
       {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, "dynamic"},
       {"rope_scaling", {{"rope_type", "linear"}}, "rope_scaling.factor is missing"},
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}, "rope_scaling.factor"},
-      {"rope_scaling", "linear", "rope_scaling"},
+      {"rope_scaling", "linear", "rope_scaling is neither null nor an object: value=\"linear\""},
       {"model_type", "mistral", "known="},  // beside the architecture of another family
       {"architectures", {"BertModel"}, "BertModel"},
-      {"architectures", 5, "architectures"},
+      {"architectures", 5, "architectures is not a list of texts: value=5 limit=16"},
+      {"architectures", {1, 2}, "architectures is not a list of texts: value=[1,2]"},
   };
   for (const Case& bad : cases) {
     const absl::Status status =
