@@ -14,6 +14,7 @@
 #include "cli/offline_engine.h"
 #include "cli/verbs.h"
 #include "model/json_text.h"
+#include "model/utf8.h"
 
 namespace cairn {
 namespace {
@@ -29,6 +30,11 @@ absl::StatusOr<Prompt> ReadPrompt(const std::string& line) {
   if (!json.is_object()) {
     ASSIGN_OR_RETURN(prompt.ids, ReadIds(json));
     return prompt;
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (key == "ids" || key == "positions") continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("unknown field: %s, known: ids, positions", Printable(key)));
   }
   const auto ids = json.find("ids");
   if (ids == json.end()) return absl::InvalidArgumentError("missing field: ids");
