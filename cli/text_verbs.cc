@@ -128,8 +128,8 @@ int RunInspect(const Arguments& arguments) {
       "usage: cairn inspect FILE|FOLDER [--json]\n"
       "Lists metadata, tensors and sizes of a GGUF file, a safetensors file or a model folder;\n"
       "of a config.json without its weights what the model would be.\n"
-      "Exits with 1 for files that cannot be read; what can be read but not run is listed, with the\n"
-      "reason as its problem.",
+      "Exits with 1 for files that cannot be read; what can be read but not run is listed, with\n"
+      "the reason as its problem.",
       &flags, arguments, 1);
   if (parsed.done) return parsed.exit_status;
   if (parsed.rest.empty()) return ReportUsage("inspect needs a path: see cairn inspect --help");
