@@ -1,4 +1,5 @@
-// Characters: decoding and encoding UTF-8, and the properties that Python's str methods look at.
+// Characters: encoding UTF-8 (utf8.h decodes it), and the properties that Python's str methods look
+// at.
 // Thread: any. Errors: none.
 #pragma once
 
@@ -7,26 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "model/utf8.h"
+
 namespace cairn {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
-
-struct DecodedCharacter {
-  enum class Kind {
-    kValid,       // code_point, in `bytes` bytes
-    kInvalid,     // `bytes` bytes that no continuation can make a character (a maximal subpart)
-    kIncomplete,  // all that is left (`bytes` bytes) is the start of some character
-  };
-  Kind kind = Kind::kInvalid;
-  char32_t code_point = 0;
-  int bytes = 0;
-};
-
-// The first character of `text`, which must not be empty.
-DecodedCharacter DecodeCharacter(std::string_view text);
-
-// Bytes of the longest prefix of `text` that is UTF-8.
-size_t ValidUtf8Prefix(std::string_view text);
 
 void AppendUtf8(char32_t code_point, std::string& out);
 

@@ -1,6 +1,5 @@
 #include "model/utf8.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,36 +8,30 @@
 namespace cairn {
 namespace {
 
-// Length of the well-formed character at the start of `text`, which is not empty; 0 if there is
-// none.
-size_t CharacterBytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  // The second byte alone tells overlong forms, surrogates and numbers past U+10FFFF.
-  const uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  return length;
-}
+// The inclusive range that the second byte must be in after `first`; it alone tells overlong forms,
+// surrogates and numbers past U+10FFFF.
+struct ByteRange {
+  uint8_t low;
+  uint8_t high;
+};
 
-// The code point of a well-formed character.
-uint32_t CodePoint(std::string_view character) {
-  const auto first = static_cast<uint8_t>(character[0]);
-  if (character.size() == 1) return first;
-  uint32_t code = first & (0x7Fu >> character.size());
-  for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint8_t>(c) & 0x3F);
-  return code;
+ByteRange SecondByteRange(uint8_t first) {
+  switch (first) {
+    case 0xE0:
+      return {0xA0, 0xBF};
+    case 0xED:
+      return {0x80, 0x9F};
+    case 0xF0:
+      return {0x90, 0xBF};
+    case 0xF4:
+      return {0x80, 0x8F};
+    default:
+      return {0x80, 0xBF};
+  }
 }
 
 // Unicode's categories Cc past ASCII, Zl, Zp, and of Cf what changes how others are shown.
-bool IsUnseen(uint32_t code) {
+bool IsUnseen(char32_t code) {
   return (code >= 0x80 && code <= 0x9F) || code == 0xAD || code == 0x61C || code == 0x180E ||
          (code >= 0x200B && code <= 0x200F) || (code >= 0x2028 && code <= 0x202E) ||
          (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF ||
@@ -47,32 +40,58 @@ bool IsUnseen(uint32_t code) {
 
 }  // namespace
 
-bool IsValidUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = CharacterBytes(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
+DecodedCharacter DecodeCharacter(std::string_view text) {
+  using Kind = DecodedCharacter::Kind;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return {Kind::kValid, first, 1};
+  if (first < 0xC2 || first > 0xF4) return {Kind::kInvalid, 0, 1};
+  const int length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  const ByteRange second = SecondByteRange(first);
+  char32_t code_point = first & (0x7F >> length);
+  for (int i = 1; i < length; ++i) {
+    if (static_cast<size_t>(i) == text.size()) return {Kind::kIncomplete, 0, i};
+    const ByteRange range = i == 1 ? second : ByteRange{0x80, 0xBF};
+    if (byte(i) < range.low || byte(i) > range.high) return {Kind::kInvalid, 0, i};
+    code_point = code_point << 6 | (byte(i) & 0x3F);
   }
-  return true;
+  return {Kind::kValid, code_point, length};
 }
+
+size_t ValidUtf8Prefix(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    if (static_cast<uint8_t>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
+    const DecodedCharacter character = DecodeCharacter(text.substr(at));
+    if (character.kind != DecodedCharacter::Kind::kValid) return at;
+    at += character.bytes;
+  }
+  return at;
+}
+
+bool IsValidUtf8(std::string_view text) { return ValidUtf8Prefix(text) == text.size(); }
 
 std::string Printable(std::string_view text, size_t max_bytes) {
   std::string out;
   size_t position = 0;
   while (position < text.size() && position < max_bytes) {
-    const std::string_view rest = text.substr(position);
-    const size_t length = CharacterBytes(rest);
-    const auto first = static_cast<uint8_t>(rest[0]);
+    const DecodedCharacter character = DecodeCharacter(text.substr(position));
+    const bool is_valid = character.kind == DecodedCharacter::Kind::kValid;
+    const size_t length = is_valid ? static_cast<size_t>(character.bytes) : 1;
+    const auto first = static_cast<uint8_t>(text[position]);
     if (first == '\n') {
       out += "\\n";
-    } else if (length == 0 || first < 0x20 || first == 0x7F) {
+    } else if (!is_valid || first < 0x20 || first == 0x7F) {
       absl::StrAppend(&out, "\\x", absl::Hex(first, absl::kZeroPad2));
-    } else if (const uint32_t code = CodePoint(rest.substr(0, length)); IsUnseen(code)) {
-      absl::StrAppend(&out, "\\u{", absl::Hex(code), "}");
+    } else if (IsUnseen(character.code_point)) {
+      absl::StrAppend(&out, "\\u{", absl::Hex(static_cast<uint32_t>(character.code_point)), "}");
     } else {
-      out += rest.substr(0, length);
+      out += text.substr(position, length);
     }
-    position += std::max<size_t>(length, 1);
+    position += length;
   }
   if (position < text.size()) out += "...";
   return out;

@@ -1,4 +1,4 @@
-// UTF-8 checks for names that come from files.
+// Decoding UTF-8, and names from files in messages.
 // Thread: any. Errors: none.
 #pragma once
 
@@ -7,6 +7,23 @@
 #include <string_view>
 
 namespace cairn {
+
+struct DecodedCharacter {
+  enum class Kind {
+    kValid,       // code_point, in `bytes` bytes
+    kInvalid,     // `bytes` bytes that no continuation can make a character (a maximal subpart)
+    kIncomplete,  // all that is left (`bytes` bytes) is the start of some character
+  };
+  Kind kind = Kind::kInvalid;
+  char32_t code_point = 0;
+  int bytes = 0;
+};
+
+// The first character of `text`, which must not be empty.
+DecodedCharacter DecodeCharacter(std::string_view text);
+
+// Bytes of the longest prefix of `text` that is UTF-8.
+size_t ValidUtf8Prefix(std::string_view text);
 
 // Whether all of `text` is well-formed UTF-8: no overlong form, no surrogate, nothing past
 // U+10FFFF.
