@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "model/json_text.h"
 
 namespace cairn {
 namespace {
@@ -35,9 +36,8 @@ absl::StatusOr<std::vector<int32_t>> ReadIds(const json& array, int32_t most) {
   for (const json& entry : array) {
     const int64_t id = entry.is_number_integer() ? entry.get<int64_t>() : -1;
     if (id < 0 || id > most) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "id out of range: ", entry.dump(-1, ' ', true, json::error_handler_t::replace),
-          ", allowed 0..", most));
+      return absl::InvalidArgumentError(
+          absl::StrCat("id out of range: ", ShortJson(entry), ", allowed 0..", most));
     }
     ids.push_back(static_cast<int32_t>(id));
   }

@@ -60,7 +60,7 @@ ParameterReader::Value ParameterReader::LookupJson(std::string_view key) const {
     return static_cast<int64_t>(value);
   }
   if (found->is_number_integer()) return found->get<int64_t>();
-  return Other{ShortJson(*found)};
+  return Other{};
 }
 
 ParameterReader::Value ParameterReader::Lookup(std::string_view key) const {
@@ -75,14 +75,20 @@ absl::Status ParameterReader::Missing(std::string_view key) const {
   return absl::InvalidArgumentError(absl::StrCat(FullKey(key), " is missing"));
 }
 
+std::string ParameterReader::OddValue(std::string_view key) const {
+  if (metadata_ == nullptr) return ShortJson(*object_->find(key));
+  const MetadataValue& value = *metadata_->Find(FullKey(key));
+  return value.is_array() ? absl::StrCat("a list of ", value.count) : "a value of another type";
+}
+
 absl::Status ParameterReader::WrongType(std::string_view key, const Value& value,
                                         std::string_view wanted) const {
   if (std::holds_alternative<Varied>(value)) {
     return absl::UnimplementedError(
         absl::StrCat(FullKey(key), " differs from layer to layer, which the graph does not have"));
   }
-  std::string text = "a value of another type";
-  if (const auto* o = std::get_if<Other>(&value); o != nullptr && !o->text.empty()) text = o->text;
+  std::string text;
+  if (std::holds_alternative<Other>(value)) text = OddValue(key);
   if (const auto* s = std::get_if<std::string>(&value)) text = "\"" + Printable(*s) + "\"";
   if (const auto* i = std::get_if<int64_t>(&value)) text = absl::StrCat(*i);
   if (const auto* d = std::get_if<double>(&value)) text = absl::StrCat(*d);
@@ -93,16 +99,8 @@ absl::Status ParameterReader::WrongType(std::string_view key, const Value& value
 
 absl::Status ParameterReader::WrongList(std::string_view key, std::string_view wanted,
                                         int max_count) const {
-  std::string text;
-  if (metadata_ != nullptr) {
-    const MetadataValue& value = *metadata_->Find(FullKey(key));
-    text = absl::StrCat(value.count, value.count == 1 ? " value" : " values", " of another type");
-    if (value.count > max_count) text = absl::StrCat(value.count, " values");
-  } else {
-    text = ShortJson(*object_->find(key));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(FullKey(key), " is not ", View(wanted), ": value=", text, " limit=", max_count));
+  return absl::InvalidArgumentError(absl::StrCat(FullKey(key), " is not ", View(wanted),
+                                                 ": value=", OddValue(key), " limit=", max_count));
 }
 
 absl::StatusOr<int> ParameterReader::Int(std::string_view key, IntLimits limits,

@@ -58,9 +58,7 @@ class ParameterReader {
 
  private:
   struct Absent {};
-  struct Other {  // of a type that no parameter has
-    std::string text = {};
-  };
+  struct Other {};   // of a type that no parameter has
   struct Varied {};  // an array whose elements differ
   using Value = std::variant<Absent, Other, Varied, int64_t, double, bool, std::string>;
 
@@ -68,6 +66,8 @@ class ParameterReader {
   Value LookupMetadata(std::string_view key) const;
   Value LookupJson(std::string_view key) const;
   absl::Status Missing(std::string_view key) const;
+  // What a message shows of a value that is there and of no type that fits.
+  std::string OddValue(std::string_view key) const;
   absl::Status WrongType(std::string_view key, const Value& value, std::string_view wanted) const;
   absl::Status WrongList(std::string_view key, std::string_view wanted, int max_count) const;
 

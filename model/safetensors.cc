@@ -53,9 +53,9 @@ absl::StatusOr<int64_t> Size(const json& value, std::string_view field) {
       return static_cast<int64_t>(size);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      absl::string_view(field.data(), field.size()), " is not a non-negative integer of 63 bits: ",
-      Printable(value.dump(-1, ' ', false, json::error_handler_t::replace))));
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::string_view(field.data(), field.size()),
+                   " is not a non-negative integer of 63 bits: ", ShortJson(value)));
 }
 
 absl::Status ReadShape(const json& fields, Tensor& tensor) {

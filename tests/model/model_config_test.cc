@@ -379,6 +379,10 @@ TEST(ModelConfigTest, RefusesTokenIdsOutsideTheVocabulary) {
   writer.AddUint32("tokenizer.ggml.eos_token_id", 32);
   EXPECT_THAT(Message(LoadTiny(writer)), AllOf(HasSubstr("eos_token_id"), HasSubstr("id=32")));
   writer = TinyModel();
+  writer.AddString("tokenizer.ggml.eos_token_id", "</s>");
+  EXPECT_THAT(Message(LoadTiny(writer)),
+              HasSubstr("eos_token_id is not an integer or a list of integers: value=a value of"));
+  writer = TinyModel();
   writer.AddUint32("tokenizer.ggml.padding_token_id", 32);  // never used: as if there were none
   EXPECT_TRUE(LoadTiny(writer).ok()) << LoadTiny(writer);
 }
