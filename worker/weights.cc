@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unordered_set>
 
 #include "base/log.h"
 #include "kernels/activations.h"
@@ -50,7 +51,8 @@ class Loader {
  private:
   absl::StatusOr<const Tensor*> Find(WeightRole role, int layer, int expert = 0) {
     ASSIGN_OR_RETURN(const Tensor* tensor, FindWeight(checkpoint_, config_, role, layer, expert));
-    if (tensor->scales != nullptr) RETURN_IF_ERROR(ReadWhole(*tensor->scales).status());
+    if (tensor->scales != nullptr && checked_.insert(tensor->scales).second)
+      RETURN_IF_ERROR(ReadWhole(*tensor->scales).status());
     return tensor;
   }
 
@@ -431,6 +433,7 @@ class Loader {
   ThreadTeam& team_;
   const bool expand_keys_;
   std::vector<MatrixSource> sources_;
+  std::unordered_set<const Tensor*> checked_;  // scales
   std::vector<ThreadLayout> layouts_;
   RankWeights weights_;
 };

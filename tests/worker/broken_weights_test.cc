@@ -19,7 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::ModelRunner;
-using testing::RunnerOptions;
 using testing::RunRequest;
 using testing::RunResult;
 using testing::WriteRandomModel;
